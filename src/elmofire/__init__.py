@@ -1,0 +1,70 @@
+"""Contextual word vectors from bidirectional language models: ELMo, exact, on today's Python.
+
+>>> from elmofire import Embedder
+>>> elmo = Embedder.load("random-small")
+>>> elmo.embed([["Stick", "to", "the", "plan"]])[0].shape
+(4, 256)
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from elmofire.embed.embedder import Embedder
+    from elmofire.embed.outputs import open_embeddings
+    from elmofire.engine.state import State
+    from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra, ModelError, RecipeError
+    from elmofire.formats import load_weights, save_weights
+    from elmofire.formats.weights import Weights
+    from elmofire.model.bilm import BiLM
+    from elmofire.model.elmo import Elmo
+    from elmofire.model.mix import ScalarMix
+
+# Where each public name lives. They are imported when first used: neither numpy nor torch is loaded before.
+_HOMES = {
+    "Embedder": "elmofire.embed.embedder",
+    "open_embeddings": "elmofire.embed.outputs",
+    "State": "elmofire.engine.state",
+    "load_weights": "elmofire.formats",
+    "save_weights": "elmofire.formats",
+    "Weights": "elmofire.formats.weights",
+    "BiLM": "elmofire.model.bilm",
+    "Elmo": "elmofire.model.elmo",
+    "ScalarMix": "elmofire.model.mix",
+    "ElmofireError": "elmofire.errors",
+    "ModelError": "elmofire.errors",
+    "InputError": "elmofire.errors",
+    "RecipeError": "elmofire.errors",
+    "DataError": "elmofire.errors",
+    "MissingExtra": "elmofire.errors",
+}
+
+__all__ = [
+    "BiLM",
+    "DataError",
+    "Elmo",
+    "ElmofireError",
+    "Embedder",
+    "InputError",
+    "MissingExtra",
+    "ModelError",
+    "RecipeError",
+    "ScalarMix",
+    "State",
+    "Weights",
+    "load_weights",
+    "open_embeddings",
+    "save_weights",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'elmofire' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,320 @@
+"""`Embedder`: sentences in, vectors out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.embed.cache import VectorCache
+from elmofire.embed.device import make_engine
+from elmofire.embed.selection import LayerChoice, Selection, select
+from elmofire.embed.sentences import Sentences, token_lists
+from elmofire.engine import Layers
+from elmofire.engine.batches import Ints, Pool, make_pool, make_pools, token_ids
+from elmofire.engine.state import State
+from elmofire.errors import InputError, ModelError
+from elmofire.formats import Loadable, load_weights
+from elmofire.formats.names import DEFAULT_MODEL
+from elmofire.formats.weights import Array, Weights
+from elmofire.text.characters import END, START, is_truncated
+from elmofire.text.tokenizers import Token, load_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+Padded = tuple[Array, NDArray[np.bool_]]
+
+
+class Embedder:
+    """A biLM that embeds: every token gets a vector that depends on its sentence, and on nothing else.
+
+    >>> elmo = Embedder.load("random-small")
+    >>> vectors = elmo.embed([["Stick", "to", "the", "plan"], ["Why", "?"]])
+    >>> vectors[0].shape, vectors[1].shape
+    ((4, 256), (2, 256))
+    """
+
+    def __init__(self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None) -> None:
+        self.config = weights.config
+        self.batch_tokens = 4096  # tokens that run together: more is faster up to a point, and takes more memory
+        self.truncated = 0  # tokens so far that were longer than the model reads
+        self._settings = {"device": device, "precision": precision, "threads": threads}
+        self._engine = make_engine(weights, **self._settings)
+        self._vocabulary = weights.vocabulary
+        self._training = weights.training
+        self._source = weights.source
+        self._stamp = weights.source.stamp if weights.source else ""
+        self._cache = VectorCache(limit=64 << 20)
+        self._lock = Lock()
+        self.tokenizer_info = weights.tokenizer
+        self._tokenizer = None
+
+    @classmethod
+    def load(
+        cls, what: Loadable = DEFAULT_MODEL, *, device: str = "auto", precision: str = "float32", threads: int | None = None
+    ) -> "Embedder":
+        """Load a model: a name, a folder, or an (options, weights) pair.
+
+        `device` is "auto" (a GPU where torch sees one, else the CPU), "cpu" or a torch device; `threads` are the CPU's.
+        """
+        return cls(load_weights(what), device=device, precision=precision, threads=threads)
+
+    # -- vectors -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def embed(
+        self, sentences: Sentences, layers: LayerChoice = ..., state: None = ..., *, boundaries: bool = ..., padded: Literal[False] = ...
+    ) -> list[Array]: ...
+    @overload
+    def embed(
+        self, sentences: Sentences, layers: LayerChoice = ..., state: None = ..., *, boundaries: bool = ..., padded: Literal[True]
+    ) -> Padded: ...
+    @overload
+    def embed(
+        self, sentences: Sentences, layers: LayerChoice = ..., *, state: State, boundaries: bool = ..., padded: Literal[False] = ...
+    ) -> tuple[list[Array], State]: ...
+    @overload
+    def embed(
+        self, sentences: Sentences, layers: LayerChoice = ..., *, state: State, boundaries: bool = ..., padded: Literal[True]
+    ) -> tuple[Padded, State]: ...
+
+    def embed(
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = "average",
+        state: State | None = None,
+        *,
+        boundaries: bool = False,
+        padded: bool = False,
+    ) -> Any:
+        """One float32 array per sentence, in order: (tokens, width), or (layers, tokens, width) for `layers="all"`.
+
+        `layers` is "average", "top", "all", a layer's number (0 is without context), or mix weights before the softmax. With
+        `boundaries` the vectors of the start and end markers stand first and last; `padded` gives one array and its mask instead of a
+        list. With a `state` the call is one batch, row r goes on from row r, and the answer is `(vectors, state)`.
+
+        >>> elmo = Embedder.load("random-small")
+        >>> elmo.embed(["A sentence as a string."], layers="all")[0].shape
+        (3, 6, 256)
+        """
+        selection = select(layers, self.config)
+        tokens = [list(sentence) for sentence in self.token_lists(sentences)]
+        if state is None:
+            vectors = self._embed(tokens, selection, boundaries=boundaries)
+            return _pad(vectors, selection) if padded else vectors
+        state.check(self.config)
+        after = state.grown(len(tokens))
+        vectors = self._embed(tokens, selection, boundaries=boundaries, state=after)
+        return (_pad(vectors, selection) if padded else vectors), after
+
+    def stream(
+        self, sentences: Sentences, layers: LayerChoice = "average", *, boundaries: bool = False
+    ) -> Iterator[tuple[list[str], Array]]:
+        """Tokens and vectors of each sentence, in order, for text that does not fit in memory: only some batches are read ahead.
+
+        >>> elmo = Embedder.load("random-small")
+        >>> [(tokens, vectors.shape) for tokens, vectors in elmo.stream(iter(["Why?", ""]))]
+        [(['Why', '?'], (2, 256)), ([], (0, 256))]
+        """
+        selection = select(layers, self.config)
+        ahead: list[list[str]] = []
+        count = 0
+        for tokens in self.token_lists(sentences):
+            ahead.append(list(tokens))
+            count += len(tokens) + 2
+            if count >= 4 * self.batch_tokens:
+                yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries), strict=True)
+                ahead, count = [], 0
+        yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries), strict=True)
+
+    def sentence_vectors(self, sentences: Sentences, layers: LayerChoice = "average", *, pooling: str = "mean") -> Array:
+        """One vector per sentence: the mean or the maximum over its tokens, zeros for an empty sentence.
+
+        >>> Embedder.load("random-small").sentence_vectors(["One sentence.", "Another one."], pooling="max").shape
+        (2, 256)
+        """
+        if pooling not in ("mean", "max"):
+            raise InputError(f"pooling is {pooling!r}, but should be mean or max")
+        selection = select(layers, self.config)
+        pooled = []
+        for tokens, vectors in self.stream(sentences, layers):
+            if not tokens:
+                pooled.append(np.zeros_like(selection.empty(self.config.layers), shape=_pooled_shape(selection, self.config.layers)))
+            else:
+                pooled.append(vectors.mean(axis=-2) if pooling == "mean" else vectors.max(axis=-2))
+        return np.stack(pooled) if pooled else np.zeros((0, *_pooled_shape(selection, self.config.layers)), dtype=np.float32)
+
+    def layers(self, sentences: Sentences, *, boundaries: bool = False) -> "tuple[torch.Tensor, torch.Tensor]":
+        """All layers as torch tensors, to train on: (sentences, L + 1, tokens, width) padded with zeros, and the mask."""
+        from elmofire.model.torch_engine import TorchEngine, as_tensors
+
+        device = self._engine.device if isinstance(self._engine, TorchEngine) else "cpu"
+        return as_tensors(self.embed(sentences, layers="all", boundaries=boundaries, padded=True), device)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def zero_state(self) -> State:
+        """The state before any text; it grows with the batch."""
+        return State.zero(self.config)
+
+    def warm_state(self, sentences: Sentences) -> State:
+        """The state after one pass over these sentences as one batch."""
+        return self.embed(sentences, layers="top", state=self.zero_state())[1]
+
+    # -- text --------------------------------------------------------------------------------------------------------
+
+    def tokenize(self, text: str) -> list[Token]:
+        """The tokens of a sentence, each with its place in the text, as the model's own tokenizer splits it.
+
+        >>> Embedder.load("random-small").tokenize("Don't!")
+        [Token(text='Do', start=0, end=2), Token(text="n't", start=2, end=5), Token(text='!', start=5, end=6)]
+        """
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self.tokenizer_info)
+        return self._tokenizer(text)
+
+    def token_lists(self, sentences: Sentences) -> Iterator[Sequence[str]]:
+        """Token lists as they are, strings tokenized; a bare string or a mixture is an error."""
+        return token_lists(sentences, lambda text: [token.text for token in self.tokenize(text)])
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        """The model's sizes and switches, where it came from, and what runs it."""
+        config = self.config
+        return {
+            "model": self._source.what if self._source else None,
+            "format": self._source.format if self._source else None,
+            "parameters": config.parameters,
+            "layers": config.layers + 1,
+            "width": config.width,
+            "directions": list(config.directions),
+            "cells": config.cells,
+            "projection": config.projection,
+            "encoder": "characters" if config.encoder.filters else "words",
+            "max_characters": config.encoder.max_characters if config.encoder.filters else None,
+            "highways": config.encoder.highways if config.encoder.filters else None,
+            "skip_connections": config.skip_connections,
+            "cell_clip": config.cell_clip,
+            "projection_clip": config.projection_clip,
+            "head": config.head or None,
+            "vocabulary": len(self._vocabulary) if self._vocabulary else None,
+            "tokenizer": f"{self.tokenizer_info.name} {self.tokenizer_info.version} ({self.tokenizer_info.language})",
+            "training": dict(self._training),
+            "engine": self._engine.name,
+            "precision": self._settings["precision"],
+            "truncated": self.truncated,
+        }
+
+    def __repr__(self) -> str:
+        what = self._source.what if self._source else "weights"
+        return f"Embedder({what!r}, layers={self.config.layers + 1}, width={self.config.width}, engine={self._engine.name!r})"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _embed(
+        self, sentences: Sequence[list[str]], selection: Selection, *, boundaries: bool, state: State | None = None
+    ) -> list[Array]:
+        """Vectors of token lists; a state (with a row for each) is moved on in place."""
+        words = {START: 0, END: 1}
+        sequences: list[Ints] = []
+        for tokens in sentences:
+            places = [words.setdefault(token, len(words)) for token in tokens]
+            sequences.append(np.array([0, *places, 1], dtype=np.int64))
+        # An empty sentence is run only where its boundaries are wanted, or its state.
+        running = np.array([n for n, tokens in enumerate(sentences) if tokens or boundaries or state is not None], dtype=np.int64)
+        results = [selection.empty(self.config.layers)] * len(sentences)
+        if not len(running):
+            return results
+        vectors = self._encode(list(words), sequences)
+        for pool, layers in self._run(vectors, sequences, running, selection, state):
+            combined = selection.combine(layers)
+            for b, number in enumerate(pool.sentences):
+                rows = pool.rows_of(b)
+                results[number] = combined[..., rows if boundaries else rows[1:-1], :]
+        return results
+
+    def _encode(self, words: list[str], sequences: list[Ints]) -> Array:
+        """Vectors without context of distinct tokens, from the cache where they are known."""
+        if self.config.encoder.filters:
+            self._count_truncated(words, sequences)
+        found = self._cache.find(words)
+        missing = [place for place, vector in enumerate(found) if vector is None]
+        vectors = np.empty((len(words), self.config.encoder.width), dtype=np.float32)
+        for place, vector in enumerate(found):
+            if vector is not None:
+                vectors[place] = vector
+        if missing:
+            spelled = [words[place] for place in missing]
+            vectors[missing] = self._engine.encode(token_ids(spelled, self.config, self._vocabulary))
+            self._cache.add(spelled, vectors[missing])
+        return vectors
+
+    def _count_truncated(self, words: list[str], sequences: list[Ints]) -> None:
+        long = [place for place, word in enumerate(words) if is_truncated(word, self.config.encoder.max_characters)]
+        if long:
+            count = sum(int(np.isin(sequence, long).sum()) for sequence in sequences)
+            with self._lock:
+                self.truncated += count
+
+    def _run(
+        self, vectors: Array, sequences: list[Ints], numbers: Ints, selection: Selection, state: State | None
+    ) -> Iterator[tuple[Pool, Layers]]:
+        """Pools and their layers. When memory runs out, the rest goes on in pools of half the size."""
+        if state is not None:
+            pool = make_pool(sequences, numbers)
+            yield pool, next(iter(self._engine.run(vectors, [pool], state=state)))[: selection.depth + 1]
+            return
+        while len(numbers):
+            pools = make_pools(sequences, self.batch_tokens, numbers)
+            done = 0
+            try:
+                for layers in self._engine.run(vectors, pools, depth=selection.depth):
+                    yield pools[done], layers
+                    done += 1
+                return
+            except MemoryError:
+                numbers = np.concatenate([pool.sentences for pool in pools[done:]])
+                if len(pools[done].sentences) == 1:
+                    raise
+                self.batch_tokens = max(1, min(self.batch_tokens, int(pools[done].lengths.sum())) // 2)
+
+    def __reduce__(self):
+        """Pickled as where the model is and a stamp of its files, never as its arrays."""
+        if self._source is None:
+            raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
+        return _reload, (_absolute(self._source.what, bool(self._source.files)), self._settings, self._stamp, self.batch_tokens)
+
+
+def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: int) -> Embedder:
+    elmo = Embedder.load(what, **settings)
+    if elmo._stamp != stamp:
+        raise ModelError(f"{what}: the model's files have changed since the Embedder was pickled")
+    elmo.batch_tokens = batch_tokens
+    return elmo
+
+
+def _absolute(what: str | tuple[str, str], in_files: bool) -> str | tuple[str, ...]:
+    if not in_files:
+        return what
+    return tuple(str(Path(part).absolute()) for part in what) if isinstance(what, tuple) else str(Path(what).absolute())
+
+
+def _pooled_shape(selection: Selection, layers: int) -> tuple[int, ...]:
+    return (selection.width,) if selection.shares is not None else (layers + 1, selection.width)
+
+
+def _pad(vectors: list[Array], selection: Selection) -> Padded:
+    """One array (sentences, [layers,] tokens, width), zeros past each sentence's end, and where tokens are."""
+    lengths = np.array([array.shape[-2] for array in vectors], dtype=np.int64)
+    longest = int(lengths.max(initial=0))
+    inner = vectors[0].shape[:-2] if vectors else ()
+    array = np.zeros((len(vectors), *inner, longest, selection.width), dtype=np.float32)
+    for number, found in enumerate(vectors):
+        array[number, ..., : lengths[number], :] = found
+    return array, np.arange(longest) < lengths[:, None]
+
+

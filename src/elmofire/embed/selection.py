@@ -1,0 +1,78 @@
+"""Which layers a caller wants, and how they become one array."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from elmofire.errors import InputError
+from elmofire.formats.config import BilmConfig
+from elmofire.formats.weights import Array
+
+LayerChoice = str | int | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Layers 0..depth have to be computed; `shares` mix them, or all are kept."""
+
+    depth: int
+    shares: tuple[float, ...] | None  # one per layer 0..depth; None: all layers
+    width: int
+
+    def combine(self, layers: list[Array]) -> Array:
+        """Layers of (rows, D) -> (rows, D), or (L + 1, rows, D) for all of them."""
+        if self.shares is None:
+            return np.stack(layers)
+        if self.shares[-1] == 1.0 and not any(self.shares[:-1]):
+            return layers[-1]
+        mixed = np.zeros_like(layers[-1])
+        for share, layer in zip(self.shares, layers, strict=True):
+            mixed += np.float32(share) * layer
+        return mixed
+
+    def empty(self, layers: int) -> Array:
+        """The vectors of no tokens."""
+        return np.zeros((0, self.width) if self.shares is not None else (layers + 1, 0, self.width), dtype=np.float32)
+
+
+def select(choice: LayerChoice, config: BilmConfig) -> Selection:
+    """Understand `layers=`: "average", "top", "all", the number of a layer, or mix weights before the softmax."""
+    layers = config.layers
+    if isinstance(choice, str):
+        if choice == "top":
+            choice = layers
+        elif choice == "average":
+            return _mixed((1 / (layers + 1),) * (layers + 1), config)
+        elif choice == "all":
+            _one_width(config)
+            return Selection(layers, None, config.width)
+        else:
+            raise InputError(f"layers is {choice!r}, but should be average, top, all, a layer's number, or mix weights")
+    if isinstance(choice, int | np.integer) and not isinstance(choice, bool):
+        if not 0 <= choice <= layers:
+            raise InputError(f"layers is {choice}, but this model has layers 0 to {layers}")
+        return Selection(int(choice), (0.0,) * int(choice) + (1.0,), config.layer_widths[int(choice)])
+    try:
+        weights = np.asarray(choice, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(())
+    if weights.ndim != 1 or not np.isfinite(weights).all():
+        raise InputError(f"layers is {choice!r}, but should be average, top, all, a layer's number, or mix weights")
+    if len(weights) != layers + 1:
+        raise InputError(f"layers has {len(weights)} mix weights, but this model has {layers + 1} layers (0 to {layers})")
+    powers = np.exp(weights - weights.max())
+    return _mixed(tuple(powers / powers.sum()), config)
+
+
+def _mixed(shares: tuple[float, ...], config: BilmConfig) -> Selection:
+    _one_width(config)
+    return Selection(config.layers, shares, config.width)
+
+
+def _one_width(config: BilmConfig) -> None:
+    if len(set(config.layer_widths)) > 1:
+        raise InputError(
+            f"the layers of this model have different widths {config.layer_widths}, so they can be neither mixed nor stacked",
+            hint='ask for one: layers="top", or its number',
+        )

@@ -1,0 +1,99 @@
+"""Sentences become pools: rows laid out step by step, longest sentence first, so that no padding is ever computed.
+
+Row `starts[t] + b` is step t of the pool's sentence b, which runs while `t < lengths[b]`. The backward direction reads the same rows
+through `mirror`: a sentence's row t swapped with its row length - 1 - t, which undoes itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.errors import ModelError
+from elmofire.formats.config import BilmConfig
+from elmofire.text.characters import END, START, character_ids
+from elmofire.text.vocabulary import Vocabulary
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Sentences that run together."""
+
+    sentences: Ints  # (B,) which of the caller's sentences each row b is
+    lengths: Ints  # (B,) falling
+    starts: Ints  # (T + 1,) first row of each step
+    tokens: Ints  # (rows,) what stands there: an index into a table of distinct tokens
+    mirror: Ints  # (rows,)
+
+    @property
+    def steps(self) -> int:
+        return len(self.starts) - 1
+
+    def active(self, step: int) -> int:
+        """How many sentences still run at this step."""
+        return int(self.starts[step + 1] - self.starts[step])
+
+    def rows_of(self, b: int) -> Ints:
+        """The rows of one sentence, in order."""
+        return self.starts[: self.lengths[b]] + b
+
+    def windows(self, most_rows: int) -> Iterator[tuple[int, int]]:
+        """The steps cut into runs [first, last) of at most so many rows, though never less than one step."""
+        first = 0
+        while first < self.steps:
+            last = int(np.searchsorted(self.starts, self.starts[first] + most_rows, side="right")) - 1
+            last = min(max(last, first + 1), self.steps)
+            yield first, last
+            first = last
+
+
+def make_pool(sentences: Sequence[Ints], numbers: Ints) -> Pool:
+    """Lay out the sentences `numbers` of `sentences` (each a non-empty array of token indexes)."""
+    lengths = np.array([len(sentences[number]) for number in numbers], dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    numbers, lengths = numbers[order], lengths[order]
+    active = np.searchsorted(-lengths, -np.arange(1, lengths[0] + 1), side="right")
+    starts = np.concatenate([[0], np.cumsum(active)])
+    # Sentence-major first, where both layouts are easy to write down; then scattered to the rows.
+    step = np.concatenate([np.arange(length) for length in lengths])
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    rows = starts[step] + sentence
+    tokens, mirror = np.empty_like(rows), np.empty_like(rows)
+    tokens[rows] = np.concatenate([sentences[number] for number in numbers])
+    mirror[rows] = starts[lengths[sentence] - 1 - step] + sentence
+    return Pool(numbers, lengths, starts, tokens, mirror)
+
+
+def make_pools(sentences: Sequence[Ints], batch_tokens: int, numbers: Ints | None = None) -> list[Pool]:
+    """Sentences (all, or those `numbers`), sorted by length and cut into pools of at most `batch_tokens` tokens.
+
+    A longer sentence is a pool of its own.
+    """
+    chosen = np.arange(len(sentences)) if numbers is None else numbers
+    lengths = np.array([len(sentences[number]) for number in chosen], dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    pools: list[Pool] = []
+    first, total = 0, 0
+    for position, length in enumerate(lengths[order]):
+        if total and total + length > batch_tokens:
+            pools.append(make_pool(sentences, chosen[order[first:position]]))
+            first, total = position, 0
+        total += int(length)
+    if len(order):
+        pools.append(make_pool(sentences, chosen[order[first:]]))
+    return pools
+
+
+def token_ids(tokens: Sequence[str], config: BilmConfig, vocabulary: Vocabulary | None) -> NDArray:
+    """What the encoder reads: character ids (n, W), or rows of the word table (n,) for models that take whole words."""
+    if config.encoder.filters:
+        return character_ids(tokens, config.encoder.max_characters)
+    if vocabulary is None:
+        raise ModelError("a model that takes whole words needs its vocabulary")
+    lacking = [special for special in vocabulary.missing_specials() if special in (START, END)]
+    if lacking:
+        raise ModelError(f"the vocabulary has no {' and no '.join(lacking)}, which start and end every sentence")
+    return np.array(vocabulary.ids(tokens), dtype=np.int64)

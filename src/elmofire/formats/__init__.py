@@ -1,0 +1,121 @@
+"""Files become `Weights` and `Weights` become files; what a path holds is found out, not asked."""
+
+import os
+from pathlib import Path
+
+from elmofire.errors import ModelError
+from elmofire.formats import names
+from elmofire.formats.weights import Weights, as_folder
+
+Loadable = str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]]
+
+FORMATS = ("native", "hdf5")
+
+
+def load_weights(what: Loadable = names.DEFAULT_MODEL) -> Weights:
+    """Load a model by name, from a folder, or from an (options, weights) pair.
+
+    >>> load_weights("random-small").config.cells
+    1024
+    """
+    if isinstance(what, tuple | list):
+        if len(what) != 2:
+            raise ModelError(f"a pair of files is (options, weights), but {len(what)} were given")
+        return _load_pair(as_folder(what[0]), as_folder(what[1]))
+    path = as_folder(what)
+    if path.is_dir():
+        return _load_folder(path)
+    if path.exists():
+        raise ModelError(f"{path}: is a file", hint="name the folder it is in, or both files of an (options, weights) pair")
+    name = os.fspath(what)
+    if name == names.RANDOM_SMALL:
+        return names.random_small()
+    packaged = names.packaged_folder(name)
+    if packaged is None:
+        raise names.unknown_model(name)
+    return _load_folder(packaged)
+
+
+def save_weights(weights: Weights, folder: str | os.PathLike[str], to: str = "native", *, storage: str = "float32") -> None:
+    """Write a model folder as `native` (in float32, bfloat16, float16 or int8) or as 2018's `hdf5` (always float32)."""
+    if to == "native":
+        from elmofire.formats import native
+
+        native.write(weights, as_folder(folder), storage=storage)
+    elif to == "hdf5":
+        from elmofire.formats import hdf5_2018
+
+        if storage != "float32":
+            raise ModelError(f"hdf5 is always stored as float32, not {storage}", hint="native files can be smaller")
+        hdf5_2018.write(weights, as_folder(folder))
+    else:
+        raise ModelError(f"cannot write the format {to!r}", hint=f"known are {', '.join(FORMATS)}")
+
+
+def _load_folder(folder: Path) -> Weights:
+    from elmofire.formats import native
+
+    if native.recognizes(folder):
+        return native.read(folder)
+    weight_files = sorted(folder.glob("*.hdf5")) + sorted(folder.glob("*.h5"))
+    options_files = _options_in(folder)
+    if weight_files and options_files:
+        return _load_2018_folder(folder, options_files, weight_files)
+    found = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
+    if (folder / native.CONFIG).is_file():
+        raise ModelError(f"{folder}: {native.TENSORS} is missing beside {native.CONFIG}; the folder holds {found}")
+    if weight_files:
+        raise ModelError(f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}")
+    raise ModelError(
+        f"{folder}: holds no model that is known here; it holds {found}",
+        hint="known are config.json + model.safetensors, and options.json + an HDF5 file",
+    )
+
+
+def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path]) -> Weights:
+    from elmofire.formats import hdf5_2018
+
+    if len(options_files) > 1:
+        listed = ", ".join(file.name for file in options_files)
+        raise ModelError(f"{folder}: several options files: {listed}", hint="load the pair (options, weights) that you mean")
+    holding = {file: hdf5_2018.DatasetFile(file).names for file in weight_files}
+    # A table of cached word vectors is called `embedding` too, but has no LSTM beside it.
+    candidates = [file for file, datasets in holding.items() if "char_embed" in datasets]
+    candidates += [file for file, datasets in holding.items() if "embedding" in datasets and len(datasets) > 1]
+    if not candidates:
+        listed = ", ".join(file.name for file in weight_files)
+        raise ModelError(f"{folder}: none of {listed} has char_embed or embedding, so none holds an ELMo's weights")
+    if len(candidates) > 1:
+        listed = ", ".join(file.name for file in candidates)
+        raise ModelError(f"{folder}: several weight files: {listed}", hint="load the pair (options, weights) that you mean")
+    softmax = [file for file, datasets in holding.items() if "softmax/W" in datasets and file not in candidates]
+    return hdf5_2018.read(
+        options_files[0],
+        candidates[0],
+        softmax_file=softmax[0] if softmax else None,
+        vocabulary_file=_vocabulary_in(folder),
+        what=str(folder),
+    )
+
+
+def _load_pair(options_file: Path, weight_file: Path) -> Weights:
+    from elmofire.formats import hdf5_2018
+
+    for file in (options_file, weight_file):
+        if not file.is_file():
+            raise ModelError(f"{file}: no such file")
+    return hdf5_2018.read(options_file, weight_file, vocabulary_file=_vocabulary_in(weight_file.parent))
+
+
+def _options_in(folder: Path) -> list[Path]:
+    """`options.json` itself, else whatever is called so in part, as the published files are."""
+    exact = folder / "options.json"
+    return [exact] if exact.is_file() else sorted(folder.glob("*options*.json"))
+
+
+def _vocabulary_in(folder: Path) -> Path | None:
+    for name in ("vocab.txt", "vocab.txt.gz"):
+        if (folder / name).is_file():
+            return folder / name
+    others = sorted([*folder.glob("vocab*.txt"), *folder.glob("vocab*.txt.gz")])
+    return others[0] if len(others) == 1 else None

@@ -1,0 +1,159 @@
+"""Sizes and switches of a biLM: plain data that compares, prints and saves as JSON, and the names and shapes that follow."""
+
+from dataclasses import dataclass, field
+
+from elmofire.errors import RecipeError
+from elmofire.text.characters import ALPHABET
+
+FORWARD, BACKWARD = "forward", "backward"
+
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderConfig:
+    """From a token to one vector without context: a character CNN (Kim et al. 2016), or a table of whole words."""
+
+    width: int = 512  # of the vector that comes out
+    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS  # (characters, how many); none: the model takes whole words
+    character_dim: int = 16
+    max_characters: int = 50  # of a token, its two markers included
+    activation: str = "relu"
+    highways: int = 2
+    projection: bool = True  # without it the width is the number of filters
+    words: int = 0  # rows of the word table of models that take whole words
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is {value}, but should be at least {least}"
+            for name, value, least in (
+                ("width", self.width, 1),
+                ("character_dim", self.character_dim, 1),
+                ("max_characters", self.max_characters, 3),
+                ("highways", self.highways, 0),
+                ("words", self.words, 0),
+            )
+            if value < least
+        ]
+        if self.activation not in ("relu", "tanh"):
+            problems.append(f"activation is {self.activation!r}, but should be 'relu' or 'tanh'")
+        for width, count in self.filters:
+            if width < 1 or count < 1:
+                problems.append(f"filters hold [{width}, {count}], but both numbers should be positive")
+            elif width > self.max_characters:
+                problems.append(f"a filter is {width} characters wide, but tokens have {self.max_characters}")
+        if self.filters and not self.projection and self.width != self.filter_count:
+            problems.append(f"without projection the width is the {self.filter_count} filters, not {self.width}")
+        if bool(self.filters) == bool(self.words):
+            problems.append("the encoder needs either filters over characters or a table of words")
+        if problems:
+            raise RecipeError("; ".join(problems))
+
+    @property
+    def filter_count(self) -> int:
+        return sum(count for _, count in self.filters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilmConfig:
+    """A biLM. The defaults are the published `original` model."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    directions: tuple[str, ...] = (FORWARD, BACKWARD)
+    layers: int = 2
+    cells: int = 4096
+    projection: int = 512  # width of each direction's output
+    lstm_projection: bool = True  # False: the cells themselves are the output
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    skip_connections: bool = True  # layers after the first add their input to their output
+    forget_bias: float = 1.0  # added to the stored bias of the forget gate
+    head: int = 0  # words the language model predicts; 0: no head
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is {value}, but should be at least {least}"
+            for name, value, least in (
+                ("layers", self.layers, 1),
+                ("cells", self.cells, 1),
+                ("projection", self.projection, 1),
+                ("head", self.head, 0),
+            )
+            if value < least
+        ]
+        for name, clip in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
+            if clip is not None and not clip > 0:
+                problems.append(f"{name} is {clip:g}, but should be positive, or null for no clipping")
+        if self.directions not in ((FORWARD, BACKWARD), (FORWARD,), (BACKWARD,)):
+            problems.append(f"directions are {list(self.directions)}, but should be forward, backward or both in this order")
+        if not self.lstm_projection and self.projection != self.cells:
+            problems.append(f"without projection in the LSTM its output is the {self.cells} cells wide, not {self.projection}")
+        if problems:
+            raise RecipeError("; ".join(problems))
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors of layers 1 and up: both directions side by side."""
+        return self.projection * len(self.directions)
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Widths of layers 0..L."""
+        return (self.encoder.width * len(self.directions), *[self.width] * self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has, its head not counted."""
+        return sum(
+            _product(shape) for name, shape in tensor_shapes(self).items() if not name.startswith("head.")
+        )
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def tensor_shapes(config: BilmConfig) -> dict[str, tuple[int, ...]]:
+    """Every array of such a model by name: the order of files, and of everything that walks over them."""
+    encoder = config.encoder
+    shapes: dict[str, tuple[int, ...]] = {}
+    if encoder.filters:
+        filters = encoder.filter_count
+        shapes["encoder.characters"] = (ALPHABET, encoder.character_dim)
+        for k, (width, count) in enumerate(encoder.filters):
+            shapes[f"encoder.convolutions.{k}.weight"] = (count, encoder.character_dim, width)
+            shapes[f"encoder.convolutions.{k}.bias"] = (count,)
+        for k in range(encoder.highways):
+            for part in ("transform", "gate"):
+                shapes[f"encoder.highways.{k}.{part}.weight"] = (filters, filters)
+                shapes[f"encoder.highways.{k}.{part}.bias"] = (filters,)
+        if encoder.projection:
+            shapes["encoder.projection.weight"] = (encoder.width, filters)
+            shapes["encoder.projection.bias"] = (encoder.width,)
+    if encoder.words:
+        shapes["encoder.words"] = (encoder.words, encoder.width)
+    for direction in config.directions:
+        for k in range(config.layers):
+            inputs = encoder.width if k == 0 else config.projection
+            shapes[f"{direction}.{k}.weight_ih"] = (4 * config.cells, inputs)
+            shapes[f"{direction}.{k}.weight_hh"] = (4 * config.cells, config.projection)
+            shapes[f"{direction}.{k}.bias"] = (4 * config.cells,)
+            if config.lstm_projection:
+                shapes[f"{direction}.{k}.weight_hr"] = (config.projection, config.cells)
+    if config.head:
+        shapes["head.weight"] = (config.head, config.projection)
+        shapes["head.bias"] = (config.head,)
+    return shapes
+
+
+def small(**changes: object) -> BilmConfig:
+    """The published `small` size: 13.6M parameters.
+
+    >>> small().parameters
+    13593296
+    """
+    encoder = EncoderConfig(width=128, highways=1)
+    return BilmConfig(**{"encoder": encoder, "cells": 1024, "projection": 128, **changes})  # pyright: ignore[reportArgumentType]

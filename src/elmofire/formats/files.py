@@ -1,0 +1,82 @@
+"""Files and folders appear whole or not at all, and JSON from outside is read with its limits."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from elmofire.errors import ModelError
+
+_MAX_JSON = 16 << 20  # bytes; the largest real config is a few kilobytes
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to: synced and renamed at the end, removed on an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    aside = Path(name)
+    try:
+        yield aside
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.chmod(0o666 & ~_umask())  # mkstemp's files are private
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def folder_written_aside(folder: Path, *, marker: str) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place at the end; only an older one that has `marker` is replaced."""
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / marker).is_file())):
+        raise ModelError(f"{folder}: exists and is not a model of this format", hint="choose another name, or remove it first")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        yield aside
+        for file in aside.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        aside.chmod(0o777 & ~_umask())
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
+            folder.replace(old / folder.name)
+            aside.replace(folder)
+            shutil.rmtree(old)
+        else:
+            aside.replace(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds one object."""
+    try:
+        if path.stat().st_size > _MAX_JSON:
+            raise ModelError(f"{path}: {path.stat().st_size:,} bytes are too many for a model's settings")
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: is not utf-8 text") from None
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{path}:{error.lineno}: is not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise ModelError(f"{path}: is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: should hold a JSON object, but holds a {type(value).__name__}")
+    return value

@@ -1,0 +1,155 @@
+"""The native format, version 1: `config.json`, `model.safetensors` and, for models that know words, `vocab.txt`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.errors import ModelError, RecipeError
+from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.formats.files import folder_written_aside, read_json_object
+from elmofire.formats.tensors import MappedTensors, float32_to_bfloat16, write_tensors
+from elmofire.formats.weights import Array, FileArrays, Source, Weights
+from elmofire.recipe import build
+from elmofire.text.tokenizers import TokenizerInfo
+from elmofire.text.vocabulary import Vocabulary, read_vocabulary
+
+CONFIG, TENSORS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.txt", "README.md"
+FORMAT = 1
+STORAGES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int8": "I8"}
+
+
+def recognizes(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and (folder / TENSORS).is_file()
+
+
+def read(folder: Path) -> Weights:
+    """Map a model folder; nothing is copied until an array is asked for."""
+    described = read_json_object(folder / CONFIG)
+    config, tokenizer = _read_config(folder / CONFIG, described)
+    tensors = MappedTensors(folder / TENSORS)
+    vocabulary = read_vocabulary(folder / VOCABULARY) if (folder / VOCABULARY).is_file() else None
+    _check(folder, config, tensors, vocabulary)
+
+    def read_array(name: str) -> Array:
+        array = tensors.float32(name)
+        if tensors.dtype(name) == "I8":
+            scale = tensors.float32(f"{name}.scale")
+            array = array * scale.reshape(-1, *[1] * (array.ndim - 1))
+        return array
+
+    return Weights(
+        config=config,
+        arrays=FileArrays(config, read_array, lambda name: f"{folder / TENSORS}: {name}"),
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        training=described.get("training", {}),
+        source=Source(str(folder), "native", (folder / CONFIG, folder / TENSORS)),
+    )
+
+
+def _read_config(path: Path, described: dict[str, Any]) -> tuple[BilmConfig, TokenizerInfo]:
+    if described.get("model_type") != "elmofire":
+        raise ModelError(f"{path}: model_type is {described.get('model_type')!r}, but should be 'elmofire'")
+    version = described.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ModelError(f"{path}: format is {version!r}, but should be a whole number such as {FORMAT}")
+    if version > FORMAT:
+        raise ModelError(f"{path}: format {version} is newer than {FORMAT}, the newest known here", hint="upgrade elmofire")
+    for key, kind in (("model", dict), ("tokenizer", dict), ("training", dict)):
+        if not isinstance(described.get(key, {} if key == "training" else None), kind):
+            raise ModelError(f"{path}: {key} should be an object")
+    try:
+        return build(BilmConfig, described["model"]), build(TokenizerInfo, described["tokenizer"])
+    except RecipeError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _check(folder: Path, config: BilmConfig, tensors: MappedTensors, vocabulary: Vocabulary | None) -> None:
+    problems: list[str] = []
+    shapes = tensor_shapes(config)
+    expected = dict(shapes)
+    for name, shape in shapes.items():
+        if name in tensors and tensors.dtype(name) == "I8":
+            expected[f"{name}.scale"] = shape[:1]
+    for name, shape in expected.items():
+        if name not in tensors:
+            problems.append(f"{TENSORS}: {name} is missing")
+        elif tensors.shape(name) != shape:
+            problems.append(f"{TENSORS}: {name} has the shape {tensors.shape(name)}, but {CONFIG} asks for {shape}")
+        elif tensors.dtype(name) not in STORAGES.values():
+            problems.append(f"{TENSORS}: {name} is stored as {tensors.dtype(name)}; known are {', '.join(STORAGES.values())}")
+    problems += [f"{TENSORS}: {name} is unknown to {CONFIG}" for name in tensors.names() if name not in expected]
+    for part, rows in (("encoder.words", config.encoder.words), ("head.weight", config.head)):
+        if vocabulary is not None and rows not in (0, len(vocabulary)):
+            problems.append(f"{VOCABULARY} has {len(vocabulary)} words, but {part} has {rows} rows")
+    if config.encoder.words and vocabulary is None:
+        problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
+    if problems:
+        raise ModelError.from_problems(str(folder), problems)
+
+
+def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str | None = None) -> None:
+    """Write a model folder. `storage` is float32 (exact), bfloat16, float16, or int8 with one scale a row."""
+    if storage not in STORAGES:
+        raise ModelError(f"storage is {storage!r}, but should be one of {', '.join(STORAGES)}")
+    described = {
+        "model_type": "elmofire",
+        "format": FORMAT,
+        "model": asdict(weights.config),
+        "tokenizer": asdict(weights.tokenizer),
+        "training": dict(weights.training),
+    }
+    with folder_written_aside(folder, marker=CONFIG) as aside:
+        tensors, read_stored = _stored(weights, storage)
+        write_tensors(aside / TENSORS, tensors, read_stored, metadata={"format": "pt"})
+        (aside / CONFIG).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        if weights.vocabulary is not None:
+            (aside / VOCABULARY).write_text("".join(f"{word}\n" for word in weights.vocabulary.words), encoding="utf-8")
+        (aside / CARD).write_text(card or _card(weights, storage), encoding="utf-8")
+
+
+def _stored(weights: Weights, storage: str) -> tuple[dict[str, tuple[str, tuple[int, ...]]], Callable[[str], NDArray]]:
+    """What the file will hold, and how to get each tensor. One-dimensional arrays stay float32: they are small."""
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    scales: dict[str, Array] = {}
+    for name, shape in tensor_shapes(weights.config).items():
+        tensors[name] = (STORAGES[storage] if len(shape) > 1 else "F32", shape)
+        if storage == "int8" and len(shape) > 1:
+            tensors[f"{name}.scale"] = ("F32", shape[:1])
+
+    def read_stored(name: str) -> NDArray:
+        if name in scales:
+            return scales.pop(name)
+        array = weights.arrays[name]
+        if tensors[name][0] == "BF16":
+            return float32_to_bfloat16(array)
+        if tensors[name][0] == "F16" and np.abs(array).max() > np.finfo(np.float16).max:
+            raise ModelError(f"{name}: holds values beyond float16's range", hint="store it as bfloat16 or float32")
+        if tensors[name][0] == "I8":
+            quantized, scales[f"{name}.scale"] = quantize_rows(array)
+            return quantized
+        return array
+
+    return tensors, read_stored
+
+
+def quantize_rows(array: Array) -> tuple[NDArray[np.int8], Array]:
+    """Each row (first axis) as int8 times a scale of its own; a row of zeros has the scale 1."""
+    largest = np.abs(array).reshape(len(array), -1).max(axis=1)
+    scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    return np.rint(array / scale.reshape(-1, *[1] * (array.ndim - 1))).astype(np.int8), scale
+
+
+def _card(weights: Weights, storage: str) -> str:
+    config = weights.config
+    return (
+        "---\nlibrary_name: elmofire\ntags: [elmo, contextual-embeddings]\n---\n\n# An ELMo biLM in elmofire's format\n\n"
+        f"{config.parameters:,} parameters, {config.layers} LSTM layers of {config.cells} cells, vectors of {config.width} "
+        f"numbers, stored as {storage}.\n\n"
+        "```python\nfrom elmofire import Embedder\n\nelmo = Embedder.load(\"this folder\")\n```\n"
+    )

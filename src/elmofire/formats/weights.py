@@ -1,0 +1,76 @@
+"""`Weights`: what every format reads and writes, and what the engine and the torch model are built from."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.errors import ModelError
+from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.text.tokenizers import TokenizerInfo
+from elmofire.text.vocabulary import Vocabulary
+
+Array = NDArray[np.float32]
+
+ENGLISH = TokenizerInfo(name="penn", language="en", version=1)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model came from: what to load again, and a stamp that tells whether it is still the same."""
+
+    what: str | tuple[str, str]  # a name, a folder, or an (options, weights) pair
+    format: str
+    files: tuple[Path, ...] = ()
+
+    @property
+    def stamp(self) -> str:
+        """Sizes and times of the files: changes when the model does."""
+        stats = [file.stat() for file in self.files]
+        return ",".join(f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}" for file, stat in zip(self.files, stats, strict=True))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A frozen config and named float32 arrays, read on access, so that whoever consumes them one by one needs no second copy."""
+
+    config: BilmConfig
+    arrays: Mapping[str, Array]
+    vocabulary: Vocabulary | None = None
+    tokenizer: TokenizerInfo = ENGLISH
+    training: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+
+
+class FileArrays(Mapping[str, Array]):
+    """Arrays that stay in their files until asked for, and are checked to be finite then."""
+
+    def __init__(self, config: BilmConfig, read: Callable[[str], Array], where: Callable[[str], str]) -> None:
+        self._names = tuple(tensor_shapes(config))
+        self._read = read
+        self._where = where  # an array's name -> file and dataset, for errors
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        array = self._read(name)
+        # One pass without a temporary: a sum is finite only where every number is, short of overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.sum(array, dtype=np.float32)
+        if not np.isfinite(total) and not np.isfinite(array).all():
+            raise ModelError(f"{self._where(name)}: holds values that are not finite (NaN or infinity)")
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def as_folder(path: str | os.PathLike[str]) -> Path:
+    return Path(path).expanduser()

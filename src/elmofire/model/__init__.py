@@ -1,0 +1,8 @@
+"""The biLM in torch: for training, for GPUs, and as a layer of other models."""
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    from elmofire.errors import MissingExtra
+
+    raise MissingExtra("training, a GPU, or the Elmo layer", "torch") from None

@@ -1,0 +1,64 @@
+"""Characters -> one vector per word, in torch; or a table of whole words."""
+
+import torch
+from torch import Tensor, nn
+
+from elmofire.formats.config import EncoderConfig
+from elmofire.text.characters import ALPHABET
+
+
+class Affine(nn.Module):
+    """Weight and bias, left empty: values come from `Weights`."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        self.bias = nn.Parameter(torch.empty(shape[0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self.weight.flatten(1), self.bias)
+
+
+class Highway(nn.Module):
+    """`gate * relu(transform) + (1 - gate) * x`: relu whatever the activation of the filters."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.transform = Affine(width, width)
+        self.gate = Affine(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.gate(x).sigmoid() * (self.transform(x).relu() - x)
+
+
+class Encoder(nn.Module):
+    """Token ids -> vectors without context."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        if not config.filters:
+            self.words = nn.Parameter(torch.empty(config.words, config.width))
+            return
+        self.characters = nn.Parameter(torch.empty(ALPHABET, config.character_dim))
+        self.convolutions = nn.ModuleList(Affine(count, config.character_dim, width) for width, count in config.filters)
+        self.highways = nn.ModuleList(Highway(config.filter_count) for _ in range(config.highways))
+        if config.projection:
+            self.projection = Affine(config.width, config.filter_count)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Character ids (n, W), or rows of the word table (n,) -> (n, E)."""
+        if not self.config.filters:
+            return self.words[ids]
+        table = torch.cat([self.characters.new_zeros(1, self.config.character_dim), self.characters])  # id 0: no token
+        x = table[ids]  # (n, W, character_dim)
+        pooled: list[Tensor] = []
+        for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):
+            # As matrix products: the same float32 everywhere, where a library's convolution may round to fewer bits.
+            windows = x.unfold(1, width, 1)  # (n, W - width + 1, character_dim, width)
+            pooled.append(convolution(windows.flatten(2)).amax(dim=1))
+        z = torch.cat(pooled, dim=1)
+        z = z.relu() if self.config.activation == "relu" else z.tanh()
+        for highway in self.highways:
+            z = highway(z)
+        return self.projection(z) if self.config.projection else z

@@ -1,0 +1,74 @@
+"""Tables read from TOML or JSON become frozen dataclasses, strictly: nothing unknown, nothing of a wrong type."""
+
+import difflib
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from elmofire.errors import RecipeError
+
+Table = TypeVar("Table")
+
+
+def build(kind: type[Table], table: Mapping[str, Any], *, where: str = "") -> Table:
+    """Fill the dataclass `kind` from `table`; every unknown key and wrong type is reported, all at once.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     cells: int
+    >>> build(Size, {"cells": 8})
+    Size(cells=8)
+    """
+    problems: list[str] = []
+    built = _fill(kind, table, "", problems)
+    if problems:
+        raise RecipeError(f"{where}: {'; '.join(problems)}" if where else "; ".join(problems))
+    return built
+
+
+def _fill(kind: type[Table], table: Mapping[str, Any], prefix: str, problems: list[str]) -> Table:
+    known = {field.name: field for field in fields(cast(Any, kind))}
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            problems.append(f"unknown key `{prefix}{key}`" + (f", did you mean `{near[0]}`?" if near else ""))
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    before = len(problems)
+    for name, field in known.items():
+        if name in table:
+            values[name] = _convert(hints[name], table[name], f"{prefix}{name}", problems)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            problems.append(f"`{prefix}{name}` is missing")
+    if len(problems) > before:
+        return cast(Table, None)  # never seen: `build` raises
+    try:
+        return kind(**values)
+    except RecipeError as error:
+        problems.append(str(error))
+        return cast(Table, None)
+
+
+def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        hint = next(argument for argument in arguments if argument is not type(None))
+        return _convert(hint, value, name, problems)
+    if origin is tuple and isinstance(value, list | tuple):
+        items = list(cast("list[Any]", value))
+        each = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
+        if len(items) == len(each):
+            return tuple(_convert(kind, item, f"{name}[{k}]", problems) for k, (kind, item) in enumerate(zip(each, items, strict=True)))
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return _fill(cast(type, hint), cast("Mapping[str, Any]", value), f"{name}.", problems)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    plain = hint if isinstance(hint, type) else None
+    if plain is not None and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
+        return value
+    problems.append(f"`{name}` is {value!r}, but should be of type {getattr(hint, '__name__', hint) if plain else hint}")
+    return None

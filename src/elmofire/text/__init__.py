@@ -1,0 +1,1 @@
+"""Raw text becomes tokens, and tokens become ids."""
