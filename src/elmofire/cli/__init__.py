@@ -1,1 +1,56 @@
-"""Commands."""
+"""The command `elmofire`: one file per command. Nothing heavy is imported before a command runs, so that help is instant."""
+
+import os
+import sys
+import warnings
+
+import click
+
+from elmofire import __version__
+from elmofire.cli.demo import demo
+from elmofire.cli.embed import embed
+from elmofire.cli.info import info
+from elmofire.errors import ElmofireError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="elmofire", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Contextual word vectors from bidirectional language models."""
+
+
+for command in (demo, embed, info):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run, and turn a user's mistake into one error and exit code 2."""
+    warnings.showwarning = lambda message, *_args, **_kwargs: click.echo(f"warning: {message}", err=True)
+    try:
+        code = cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (ElmofireError, OSError) as error:
+        if os.environ.get("ELMOFIRE_DEBUG"):
+            raise
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {_said(error)}", err=True, color=_colors())
+        code = 2
+    sys.exit(code or 0)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return str(error)
+
+
+def _colors() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

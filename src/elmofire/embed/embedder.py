@@ -1,6 +1,6 @@
 """`Embedder`: sentences in, vectors out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -46,7 +46,7 @@ class Embedder:
         self._vocabulary = weights.vocabulary
         self._training = weights.training
         self._source = weights.source
-        self._stamp = weights.source.stamp if weights.source else ""
+        self.stamp = weights.source.stamp if weights.source else ""  # changes when the model's files do
         self._cache = VectorCache(limit=64 << 20)
         self._lock = Lock()
         self.tokenizer_info = weights.tokenizer
@@ -111,9 +111,16 @@ class Embedder:
         return (_pad(vectors, selection) if padded else vectors), after
 
     def stream(
-        self, sentences: Sentences, layers: LayerChoice = "average", *, boundaries: bool = False
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = "average",
+        *,
+        boundaries: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Iterator[tuple[list[str], Array]]:
         """Tokens and vectors of each sentence, in order, for text that does not fit in memory: only some batches are read ahead.
+
+        `progress(sentences, tokens)` is called with what each batch has added.
 
         >>> elmo = Embedder.load("random-small")
         >>> [(tokens, vectors.shape) for tokens, vectors in elmo.stream(iter(["Why?", ""]))]
@@ -126,9 +133,9 @@ class Embedder:
             ahead.append(list(tokens))
             count += len(tokens) + 2
             if count >= 4 * self.batch_tokens:
-                yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries), strict=True)
+                yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries, progress=progress), strict=True)
                 ahead, count = [], 0
-        yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries), strict=True)
+        yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries, progress=progress), strict=True)
 
     def sentence_vectors(self, sentences: Sentences, layers: LayerChoice = "average", *, pooling: str = "mean") -> Array:
         """One vector per sentence: the mean or the maximum over its tokens, zeros for an empty sentence.
@@ -216,7 +223,13 @@ class Embedder:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _embed(
-        self, sentences: Sequence[list[str]], selection: Selection, *, boundaries: bool, state: State | None = None
+        self,
+        sentences: Sequence[list[str]],
+        selection: Selection,
+        *,
+        boundaries: bool,
+        state: State | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Array]:
         """Vectors of token lists; a state (with a row for each) is moved on in place."""
         words = {START: 0, END: 1}
@@ -235,6 +248,8 @@ class Embedder:
             for b, number in enumerate(pool.sentences):
                 rows = pool.rows_of(b)
                 results[number] = combined[..., rows if boundaries else rows[1:-1], :]
+            if progress:
+                progress(len(pool.sentences), len(pool.tokens) - 2 * len(pool.sentences))
         return results
 
     def _encode(self, words: list[str], sequences: list[Ints]) -> Array:
@@ -286,12 +301,12 @@ class Embedder:
         """Pickled as where the model is and a stamp of its files, never as its arrays."""
         if self._source is None:
             raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
-        return _reload, (_absolute(self._source.what, bool(self._source.files)), self._settings, self._stamp, self.batch_tokens)
+        return _reload, (_absolute(self._source.what, bool(self._source.files)), self._settings, self.stamp, self.batch_tokens)
 
 
 def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: int) -> Embedder:
     elmo = Embedder.load(what, **settings)
-    if elmo._stamp != stamp:
+    if elmo.stamp != stamp:
         raise ModelError(f"{what}: the model's files have changed since the Embedder was pickled")
     elmo.batch_tokens = batch_tokens
     return elmo

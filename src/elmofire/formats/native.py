@@ -106,7 +106,7 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
     }
     with folder_written_aside(folder, marker=CONFIG) as aside:
         tensors, read_stored = _stored(weights, storage)
-        write_tensors(aside / TENSORS, tensors, read_stored, metadata={"format": "pt"})
+        write_tensors(aside / TENSORS, tensors, lambda name: [read_stored(name)], metadata={"format": "pt"})
         (aside / CONFIG).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         if weights.vocabulary is not None:
             (aside / VOCABULARY).write_text("".join(f"{word}\n" for word in weights.vocabulary.words), encoding="utf-8")

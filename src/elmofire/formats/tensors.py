@@ -5,7 +5,7 @@ The library validates; the mapping and the writing are ours, because numpy has n
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +73,11 @@ class MappedTensors:
 def write_tensors(
     path: Path,
     tensors: Mapping[str, tuple[str, tuple[int, ...]]],
-    read: Callable[[str], NDArray],
+    parts: Callable[[str], Iterable[NDArray]],
     *,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write tensors given as name -> (dtype, shape); `read(name)` gives each one's numbers when its turn comes."""
+    """Write tensors given as name -> (dtype, shape); `parts(name)` gives each one's numbers, piece by piece, when its turn comes."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, (dtype, shape) in tensors.items():
@@ -90,7 +90,8 @@ def write_tensors(
         file.write(len(encoded).to_bytes(8, "little"))
         file.write(encoded)
         for name, (dtype, _) in tensors.items():
-            file.write(np.ascontiguousarray(read(name), dtype=_DTYPES[dtype]).data)
+            for part in parts(name):
+                file.write(np.ascontiguousarray(part, dtype=_DTYPES[dtype]).data)
         file.flush()
         os.fsync(file.fileno())
 

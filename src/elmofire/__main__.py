@@ -1,0 +1,5 @@
+"""`python -m elmofire` is the command `elmofire`."""
+
+from elmofire.cli import main
+
+main()

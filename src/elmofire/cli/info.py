@@ -1,0 +1,58 @@
+"""`elmofire info`: what a model is, and what runs it here."""
+
+import json
+
+import click
+
+from elmofire.cli.options import json_option, model_of
+
+
+@click.command()
+@click.argument("model", default="en-small")
+@json_option
+def info(model: str, as_json: bool) -> None:
+    """Describe MODEL: a name, a folder, or OPTIONS,WEIGHTS."""
+    import importlib.metadata
+    import platform
+
+    import numpy
+
+    from elmofire import __version__
+    from elmofire.embed.device import cuda_devices
+    from elmofire.embed.embedder import Embedder
+
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = None
+    described = Embedder.load(model_of(model), device="cpu").info()
+    del described["truncated"]
+    here = {
+        "elmofire": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "torch": torch,
+        "gpus": cuda_devices(),
+        "device": "cuda" if torch and cuda_devices() else "cpu",
+    }
+    if as_json:
+        click.echo(json.dumps({**described, "here": here}))
+        return
+    for title, table in (("model", described), ("here", here)):
+        click.echo(click.style(title, bold=True))
+        for key, value in table.items():
+            click.echo(f"  {key.replace('_', ' '):<18} {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {item}" for key, item in value.items()) or "-"
+    return str(value)

@@ -1,0 +1,67 @@
+"""How far a long command is, on stderr: a line that moves in a terminal, one now and then in a log."""
+
+import os
+import sys
+import time
+
+import click
+
+
+class Progress:
+    """Sentences and tokens done, tokens per second, and the time left where the total is known."""
+
+    def __init__(self, *, total: int | None, quiet: bool) -> None:
+        self._total = total
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+        self._pause = 0.2 if self._terminal else 10.0
+        self._start = self._shown = time.monotonic()
+        self._width = 0
+        self.sentences = self.tokens = self._made = 0
+
+    def __call__(self, sentences: int, tokens: int) -> None:
+        """Count what a batch added."""
+        self.sentences += sentences
+        self.tokens += tokens
+        self._made += sentences if tokens else 0  # sentences without tokens cost nothing, those of an earlier run neither
+        now = time.monotonic()
+        if not self._quiet and now - self._shown >= self._pause:
+            self._shown = now
+            self._show(self.line())
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    def line(self) -> str:
+        text = f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.rate:,.0f} tokens/s"
+        if self._total and self._made:
+            left = max(self._total - self.sentences, 0) * self.seconds / self._made
+            text += f", {100 * self.sentences / self._total:.0f}%, {_clock(left)} left"
+        return text
+
+    def _show(self, text: str) -> None:
+        if not self._terminal:
+            click.echo(text, err=True)
+            return
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        text = text[: max(width - 1, 1)]
+        click.echo("\r" + text.ljust(self._width), err=True, nl=False)
+        self._width = len(text)
+
+    def clear(self) -> None:
+        """Leave no moving line behind."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
+            self._width = 0
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

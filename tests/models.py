@@ -1,0 +1,58 @@
+"""Models for tests: small odd ones, and weights lively enough that clips fire and layers differ."""
+
+import os
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
+from elmofire.formats.weights import Weights
+from elmofire.text.vocabulary import Vocabulary
+
+SHARED = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[2] / "shared"))
+FIXTURES = SHARED / "fixtures"
+OUR_FIXTURES = Path(__file__).parent / "fixtures"
+
+needs_shared = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"the published fixtures are not at {FIXTURES}")
+
+
+def tiny(**changes) -> BilmConfig:
+    """A model of odd sizes; `encoder_*` changes go to its encoder."""
+    inner = {key.removeprefix("encoder_"): changes.pop(key) for key in list(changes) if key.startswith("encoder_")}
+    encoder = EncoderConfig(**{"width": 6, "filters": ((1, 3), (2, 5), (4, 7)), "character_dim": 5, "max_characters": 13, "highways": 1, **inner})
+    return BilmConfig(**{"encoder": encoder, "cells": 11, "projection": 6, "cell_clip": 3.0, "projection_clip": 3.0, **changes})
+
+
+def words_only(words: int, **changes) -> BilmConfig:
+    """A model that takes whole words."""
+    encoder = EncoderConfig(width=6, filters=(), projection=False, words=words)
+    return replace(tiny(**changes), encoder=encoder)
+
+
+def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None = None) -> Weights:
+    """Gates of standard deviation 1/sqrt(2P), projections 2/sqrt(cells), layer 0 of about unit variance."""
+    arrays = {}
+    for name, shape in tensor_shapes(config).items():
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        arrays[name] = (rng.standard_normal(shape) * _deviation(name, shape, config)).astype(np.float32)
+    if "encoder.projection.weight" in arrays:
+        arrays["encoder.projection.bias"] *= np.float32(0.1)
+    return Weights(config=config, arrays=arrays, vocabulary=vocabulary)
+
+
+def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
+    part = name.split(".")
+    if name in ("encoder.characters", "encoder.words"):
+        return 1.0
+    if part[-1] == "bias":
+        return 0.1
+    if part[1] == "convolutions":
+        return (shape[1] * shape[2]) ** -0.5
+    if part[0] == "encoder":
+        return 0.7 * shape[1] ** -0.5  # the largest of many responses is about 2, half of it stays
+    if part[-1] == "weight_hr":
+        return 2 * config.cells**-0.5
+    return (2 * config.projection) ** -0.5
