@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmofire.engine.encoder import Encoder
 from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.weights import Weights
+from elmofire.text.characters import character_ids
 from elmofire.text.vocabulary import Vocabulary
 
 SHARED = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[2] / "shared"))
@@ -38,9 +40,13 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
     for name, shape in tensor_shapes(config).items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         arrays[name] = (rng.standard_normal(shape) * _deviation(name, shape, config)).astype(np.float32)
-    if "encoder.projection.weight" in arrays:
-        arrays["encoder.projection.bias"] *= np.float32(0.1)
-    return Weights(config=config, arrays=arrays, vocabulary=vocabulary)
+    weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
+    if config.encoder.projection:
+        words = "the cat sat on a mat while it rained 1234 日本語 café .".split()
+        spread = Encoder(weights)(character_ids(words, config.encoder.max_characters)).std()
+        arrays["encoder.projection.weight"] /= spread
+        arrays["encoder.projection.bias"] /= spread
+    return weights
 
 
 def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
@@ -52,7 +58,22 @@ def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
     if part[1] == "convolutions":
         return (shape[1] * shape[2]) ** -0.5
     if part[0] == "encoder":
-        return 0.7 * shape[1] ** -0.5  # the largest of many responses is about 2, half of it stays
+        return shape[1] ** -0.5
     if part[-1] == "weight_hr":
         return 2 * config.cells**-0.5
     return (2 * config.projection) ** -0.5
+
+
+ENGINES = ["numpy", "torch"]
+
+
+def embedder_on(engine: str, weights: Weights):
+    """An Embedder whose model runs in numpy, or in torch on the CPU."""
+    from elmofire import Embedder
+
+    elmo = Embedder(weights, device="cpu")
+    if engine == "torch":
+        from elmofire.model.torch_engine import TorchEngine
+
+        elmo._engine = TorchEngine(weights, "cpu")
+    return elmo

@@ -31,9 +31,7 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
     if device == "cpu":
         return Engine(weights, threads=threads)
 
-    import torch
-
-    from elmofire.model.torch_engine import TorchEngine
+    from elmofire.model.torch_engine import TorchEngine, torch
 
     try:
         kind = torch.device(device)

@@ -1,6 +1,5 @@
 """The model on a CPU: numpy alone, no torch. `Engine` encodes distinct tokens, and runs pools of sentences over them."""
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ class Engine:
 
     def __init__(self, weights: Weights, *, threads: int | None = None) -> None:
         self.config = weights.config
-        self.threads = threads or min(len(self.config.directions), os.cpu_count() or 1)
+        self.threads = threads or 1  # numpy's products use all cores by themselves, and workers of ours would fight over them
         self._encoder = Encoder(weights)
         self._stacks = {
             direction: [Layer.of(weights, direction, k) for k in range(self.config.layers)] for direction in self.config.directions

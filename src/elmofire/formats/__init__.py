@@ -78,17 +78,18 @@ def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: lis
     if len(options_files) > 1:
         listed = ", ".join(file.name for file in options_files)
         raise ModelError(f"{folder}: several options files: {listed}", hint="load the pair (options, weights) that you mean")
-    holding = {file: hdf5_2018.DatasetFile(file).names for file in weight_files}
+    opened = [DatasetFile(file) for file in weight_files]
     # A table of cached word vectors is called `embedding` too, but has no LSTM beside it.
-    candidates = [file for file, datasets in holding.items() if "char_embed" in datasets]
-    candidates += [file for file, datasets in holding.items() if "embedding" in datasets and len(datasets) > 1]
+    candidates = [file.path for file in opened if "char_embed" in file.names or ("embedding" in file.names and len(file.names) > 1)]
+    if not candidates:
+        candidates = [file.path for file in opened if hdf5_2018.Layout.of(file.names).found_in(file.names)]
     if not candidates:
         listed = ", ".join(file.name for file in weight_files)
         raise ModelError(f"{folder}: none of {listed} has char_embed or embedding, so none holds an ELMo's weights")
     if len(candidates) > 1:
         listed = ", ".join(file.name for file in candidates)
         raise ModelError(f"{folder}: several weight files: {listed}", hint="load the pair (options, weights) that you mean")
-    softmax = [file for file, datasets in holding.items() if "softmax/W" in datasets and file not in candidates]
+    softmax = [file.path for file in opened if file.has("softmax") and file.path not in candidates]
     return hdf5_2018.read(
         options_files[0],
         candidates[0],

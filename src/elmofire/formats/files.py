@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,11 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def folder_written_aside(folder: Path, *, marker: str) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its place at the end; only an older one that has `marker` is replaced."""
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / marker).is_file())):
-        raise ModelError(f"{folder}: exists and is not a model of this format", hint="choose another name, or remove it first")
+def folder_written_aside(folder: Path, *, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place at the end; an older one only if `replaces` agrees that it may go."""
+    folder = folder.resolve()
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or _may_go(folder, replaces))):
+        raise ModelError(f"{folder}: exists and is not just a model of this format", hint="choose another name, or remove it first")
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
@@ -46,15 +47,34 @@ def folder_written_aside(folder: Path, *, marker: str) -> Iterator[Path]:
                 os.fsync(opened.fileno())
         aside.chmod(0o777 & ~_umask())
         if folder.exists():
-            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
-            folder.replace(old / folder.name)
-            aside.replace(folder)
-            shutil.rmtree(old)
+            _swap(aside, folder)
         else:
             aside.replace(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def _may_go(folder: Path, replaces: Callable[[Path], bool]) -> bool:
+    try:
+        return replaces(folder)
+    except ModelError:
+        return False
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Put `new` in the place of `folder`, or leave everything as it was."""
+    kept = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
+    old = kept / folder.name
+    try:
+        folder.replace(old)
+        new.replace(folder)
+    except BaseException:
+        if old.exists():
+            old.replace(folder)
+        kept.rmdir()
+        raise
+    shutil.rmtree(kept)
 
 
 def _umask() -> int:
@@ -77,6 +97,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}:{error.lineno}: is not valid JSON: {error.msg}") from None
     except RecursionError:
         raise ModelError(f"{path}: is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise ModelError(f"{path}: {error}") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path}: should hold a JSON object, but holds a {type(value).__name__}")
     return value

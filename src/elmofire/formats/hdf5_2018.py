@@ -12,10 +12,11 @@ import numpy as np
 
 from elmofire.errors import ModelError
 from elmofire.formats.config import BACKWARD, FORWARD, BilmConfig, tensor_shapes
+from elmofire.formats.datasets import DatasetFile
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.options_2018 import Options, options_of
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
-from elmofire.text.vocabulary import Vocabulary, read_vocabulary
+from elmofire.text.vocabulary import read_vocabulary, write_vocabulary
 
 OPTIONS, WEIGHTS, SOFTMAX, VOCABULARY = "options.json", "weights.hdf5", "softmax_weights.hdf5", "vocab.txt"
 
@@ -46,6 +47,10 @@ class Layout:
         if self.one_way:
             return f"rnn/{cell}/{_ONE_WAY_PARTS[part]}"
         return f"RNN_{(FORWARD, BACKWARD).index(direction)}/RNN/{cell}/{_PARTS[part]}"
+
+    def has_projection(self, names: set[str]) -> bool:
+        part = (_ONE_WAY_PARTS if self.one_way else _PARTS)["weight_hr"]
+        return any(name.endswith(f"/LSTMCell/{part}") for name in names)
 
     def dataset(self, name: str) -> str:
         """Our name -> theirs."""
@@ -80,30 +85,35 @@ def read(
     if options.problems:
         raise ModelError.from_problems(str(options_file), options.problems)
     opened = DatasetFile(weight_file)
-    head = opened if "softmax/W" in opened.names else (DatasetFile(softmax_file) if softmax_file else None)
-    vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file else None
+    head = opened if opened.has("softmax") or not softmax_file else DatasetFile(softmax_file)
     layout = Layout.of(opened.names)
-    if ("char_embed" if options.char_cnn is not None else "embedding") not in opened.names:
-        raise _no_table(options, opened)
-    encoder_projection = "CNN_proj/W_proj" in opened.names or options.filter_count != options.projection
-    lstm_projection = layout.lstm(FORWARD, 0, "weight_hr") in opened.names or options.cells != options.projection
     config = options.config(
         directions=layout.directions,
-        words=opened.rows("embedding"),
-        encoder_projection=encoder_projection,
-        lstm_projection=lstm_projection,
-        head=head.rows("softmax/W") if head else 0,
+        words=max(1, opened.rows("embedding")),
+        encoder_projection=opened.has("CNN_proj") or options.filter_count != options.projection,
+        lstm_projection=layout.has_projection(opened.names) or options.cells != options.projection,
+        head=max(1, head.rows("softmax/W"), head.rows("softmax/b")) if head.has("softmax") else 0,
     )
-    _check(options_file, config, layout, opened, head, vocabulary)
+    vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file else None
+    shapes = tensor_shapes(config)
+    problems = _mismatches(options, config, layout, opened, head)
+    if vocabulary_file and vocabulary is not None:
+        for dataset, rows in (("embedding", config.encoder.words), ("softmax/W", config.head)):
+            if rows not in (0, len(vocabulary)):
+                problems.append(f"{vocabulary_file.name} has {len(vocabulary)} words, but {dataset} has {rows} rows")
+    elif config.encoder.words:
+        problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
+    if problems:
+        hint = "the options probably belong to another model" if len(problems) > 1 else ""
+        raise ModelError.from_problems(f"{options_file} and {weight_file.name}", problems, hint=hint)
 
     def read_array(name: str) -> Array:
-        file = head if name.startswith("head.") and head else opened
-        return _from_file(name, config, file, layout.dataset(name))
+        return _from_file(name, shapes[name], config.cells, head if name.startswith("head.") else opened, layout.dataset(name))
 
     def where(name: str) -> str:
-        return f"{head.path if name.startswith('head.') and head else weight_file}: {layout.dataset(name)}"
+        return f"{(head if name.startswith('head.') else opened).path}: {layout.dataset(name)}"
 
-    files = (options_file, weight_file, *((softmax_file,) if softmax_file else ()))
+    files = tuple(file for file in (options_file, weight_file, softmax_file, vocabulary_file) if file)
     return Weights(
         config=config,
         arrays=FileArrays(config, read_array, where),
@@ -112,80 +122,9 @@ def read(
     )
 
 
-def _no_table(options: Options, opened: "DatasetFile") -> ModelError:
-    """The weight file lacks the very table that the options call for."""
-    wanted, other = ("char_embed", "embedding") if options.char_cnn is not None else ("embedding", "char_embed")
-    found = f", but {other} is there" if other in opened.names else ""
-    said = "has char_cnn" if options.char_cnn is not None else "has no char_cnn"
-    return ModelError(f"{opened.path}: {wanted} is missing{found}; {options.path.name} {said}")
-
-
-class DatasetFile:
-    """An HDF5 file whose datasets are plain arrays inside it: no links to elsewhere, no sizes it cannot back."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise ModelError(
-                f"{path}: is not a whole HDF5 file: {error}", hint="a broken download? compare its size with the published one"
-            ) from None
-        self.names: set[str] = set()
-        self.problems: list[str] = []
-        self._walk(self._file, "")
-
-    def _walk(self, group: h5py.Group, prefix: str, depth: int = 0) -> None:
-        for key in group:
-            name = f"{prefix}{key}"
-            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                self.problems.append(f"{name} is a link; only data inside the file is read")
-                continue
-            if group.get(key, getclass=True) is h5py.Group:
-                if depth < 8:
-                    self._walk(group[key], f"{name}/", depth + 1)
-            else:
-                self.names.add(name)
-
-    def rows(self, name: str) -> int:
-        shape = self.dataset(name).shape if name in self.names else ()
-        return shape[0] if shape else 0
-
-    def dataset(self, name: str) -> h5py.Dataset:
-        return self._file[name]
-
-    def problem(self, name: str, shape: tuple[int, ...]) -> str | None:
-        """What keeps the dataset from being read as float32 numbers of this shape."""
-        if name not in self.names:
-            return f"{name} is missing"
-        dataset = self.dataset(name)
-        if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind != "f":
-            return f"{name} holds no floating-point numbers"
-        if dataset.shape != shape:
-            return f"{name} has the shape {dataset.shape}, but the options ask for {shape}"
-        if dataset.external or dataset.is_virtual:
-            return f"{name} keeps its numbers outside the file"
-        stored = dataset.id.get_storage_size()
-        if stored == 0 or dataset.nbytes > (1 << 26) + 50 * stored:
-            return f"{name} claims {dataset.nbytes:,} bytes, but the file holds {stored:,}"
-        return None
-
-    def read(self, name: str, *blocks: tuple[tuple[slice, ...], tuple[slice, ...]], shape: tuple[int, ...] | None = None) -> Array:
-        """The dataset as float32; or (source, target) blocks of it, gathered into an array of `shape`."""
-        dataset = self.dataset(name)
-        out = np.empty(shape or dataset.shape, dtype=np.float32)
-        try:
-            for source, target in blocks or [((), ())]:
-                dataset.read_direct(out, np.s_[source], np.s_[target])
-        except OSError as error:
-            raise ModelError(f"{self.path}: {name}: cannot be read: {error}") from None
-        return out
-
-
-def _file_shape(name: str, config: BilmConfig) -> tuple[int, ...]:
-    """The shape a dataset should have in the file."""
-    shape = tensor_shapes(config)[name]
-    if ".weight_ih" in name:
+def _file_shape(name: str, shape: tuple[int, ...], config: BilmConfig) -> tuple[int, ...]:
+    """The shape that an array of ours has in the file."""
+    if name.endswith(".weight_ih"):
         return (shape[1] + config.projection, shape[0])
     if name.startswith("encoder.convolutions.") and name.endswith("weight"):
         return (1, *shape[::-1])
@@ -194,44 +133,38 @@ def _file_shape(name: str, config: BilmConfig) -> tuple[int, ...]:
     return shape[::-1]
 
 
-def _check(options_file: Path, config: BilmConfig, layout: Layout, opened: DatasetFile, head: DatasetFile | None, vocabulary: Vocabulary | None) -> None:
-    problems = [f"{opened.path.name}: {problem}" for problem in opened.problems]
+def _mismatches(options: Options, config: BilmConfig, layout: Layout, opened: DatasetFile, head: DatasetFile) -> list[str]:
+    """All that is wrong between the options and the datasets."""
+    problems: list[str] = []
+    if options.bidirectional not in (None, len(config.directions) == 2):
+        problems.append(f"bidirectional is {options.bidirectional}, but {opened.path.name} holds {' and '.join(config.directions)}")
+    # weight_hh is stored together with weight_ih
+    shapes = {name: _file_shape(name, shape, config) for name, shape in tensor_shapes(config).items() if not name.endswith("_hh")}
     known: set[str] = set()
-    for name in tensor_shapes(config):
-        if name.endswith(".weight_hh"):
-            continue  # stored together with weight_ih
-        file = head if name.startswith("head.") and head else opened
-        known.add(layout.dataset(name))
-        problem = file.problem(layout.dataset(name), _file_shape(name, config))
-        if problem:
-            problems.append(f"{file.path.name}: {problem}")
+    for file in {opened.path: opened, head.path: head}.values():
+        asked = {
+            layout.dataset(name): shape for name, shape in shapes.items() if (head if name.startswith("head.") else opened) is file
+        }
+        problems += [f"{file.path.name}: {mismatch}" for mismatch in file.mismatches(asked)]
+        known |= asked.keys()
     # What belongs to an ELMo and has no place in this one: the options are those of another model.
     problems += [
-        f"{opened.path.name}: {name} has no place in the model that {options_file.name} describes"
+        f"{opened.path.name}: {name} has no place in the model that {options.path.name} describes"
         for name in sorted(opened.names - known)
         if name.split("/")[0].startswith(_MODEL_GROUPS)
     ]
-    for dataset, rows in (("embedding", config.encoder.words), ("softmax/W", config.head)):
-        if vocabulary is not None and rows not in (0, len(vocabulary)):
-            problems.append(f"the vocabulary has {len(vocabulary)} words, but {dataset} has {rows} rows")
-    if config.encoder.words and vocabulary is None:
-        problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
-    if problems:
-        hint = "the options probably belong to another model" if len(problems) > 1 else ""
-        raise ModelError.from_problems(f"{options_file} and {opened.path.name}", problems, hint=hint)
+    return problems
 
 
-def _from_file(name: str, config: BilmConfig, file: DatasetFile, dataset: str) -> Array:
-    shape = tensor_shapes(config)[name]
+def _from_file(name: str, shape: tuple[int, ...], cells: int, file: DatasetFile, dataset: str) -> Array:
+    """An array of ours; LSTM gates are put in our order as they are read."""
+    gates = _gate_blocks(cells)
     if name.endswith((".weight_ih", ".weight_hh")):
-        rows = slice(0, shape[1]) if name.endswith("_ih") else slice(-shape[1], None)
-        total = _file_shape(name.replace("_hh", "_ih"), config)[0]
-        first, last, _ = rows.indices(total)
-        gates = _gate_blocks(config.cells)
-        blocks = [((slice(first, last), theirs), (slice(None), ours)) for ours, theirs in gates]
-        return file.read(dataset, *blocks, shape=shape[::-1]).T
+        first = 0 if name.endswith("_ih") else file.rows(dataset) - shape[1]
+        rows = slice(first, first + shape[1])
+        return file.read(dataset, *[((rows, theirs), (slice(None), ours)) for ours, theirs in gates], shape=shape[::-1]).T
     if name.endswith(".bias") and not name.startswith(("encoder.", "head.")):
-        return file.read(dataset, *[((theirs,), (ours,)) for ours, theirs in _gate_blocks(config.cells)])
+        return file.read(dataset, *[((theirs,), (ours,)) for ours, theirs in gates])
     array = file.read(dataset)
     return array if name.startswith(("encoder.characters", "encoder.words", "head.")) else array.reshape(shape[::-1]).T
 
@@ -252,7 +185,7 @@ def write(weights: Weights, folder: Path) -> None:
         raise ModelError("the 2018 format needs a projection behind the filters of this model")
     # With MultiRNNCell also for one layer: that is what the old readers look for.
     layout = Layout(one_way=config.directions == (FORWARD,))
-    with folder_written_aside(folder, marker=OPTIONS) as aside:
+    with folder_written_aside(folder, replaces=_is_ours) as aside:
         with h5py.File(aside / WEIGHTS, "w") as file:
             for name in tensor_shapes(config):
                 if not name.endswith(".weight_hh") and not name.startswith("head."):
@@ -263,7 +196,13 @@ def write(weights: Weights, folder: Path) -> None:
                     file[layout.dataset(name)] = weights.arrays[name]
         (aside / OPTIONS).write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         if weights.vocabulary is not None:
-            (aside / VOCABULARY).write_text("".join(f"{word}\n" for word in weights.vocabulary.words), encoding="utf-8")
+            write_vocabulary(aside / VOCABULARY, weights.vocabulary)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is one that `write` has written, so that nothing else is lost with it."""
+    only_ours = {file.name for file in folder.iterdir()} <= {OPTIONS, WEIGHTS, SOFTMAX, VOCABULARY}
+    return only_ours and (folder / OPTIONS).is_file() and "lstm" in read_json_object(folder / OPTIONS)
 
 
 def _to_file(name: str, weights: Weights) -> Array:

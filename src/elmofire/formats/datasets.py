@@ -1,0 +1,112 @@
+"""HDF5 files from outside: only plain numbers that stand in the file itself, and no more of them than it can back."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from elmofire.errors import ModelError
+from elmofire.formats.weights import Array
+
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises over damaged files, as the spot has it
+_DEEPEST = 8  # groups within groups: an ELMo has five
+# Weights hardly compress, so a file that claims much more than it holds is no honest one.
+_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
+
+Block = tuple[tuple[slice, ...], tuple[slice, ...]]
+
+
+class DatasetFile:
+    """The datasets of one file by name. What cannot be a plain array is noted in `problems`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names: set[str] = set()
+        self.problems: list[str] = []
+        try:
+            self._file = h5py.File(path, "r")
+            self._limit = _ALWAYS_ALLOWED + _EXPANSION * path.stat().st_size
+            self._walk(self._file, "", {self._file})
+        except _DAMAGE as error:
+            raise ModelError(
+                f"{path}: is not a whole HDF5 file: {_said(error)}", hint="a broken download? compare its size with the published one"
+            ) from None
+
+    def _walk(self, group: h5py.Group, prefix: str, seen: set[h5py.Group]) -> None:
+        for key in group:
+            name = f"{prefix}{key}"
+            try:
+                if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                    self.problems.append(f"{name} is a link; only data inside the file is read")
+                    continue
+                found = group[key]
+            except _DAMAGE as error:
+                self.problems.append(f"{name} cannot be read: {_said(error)}")
+                continue
+            if isinstance(found, h5py.Dataset):
+                self.names.add(name)
+            elif not isinstance(found, h5py.Group):
+                self.problems.append(f"{name} is a data type, not an array")
+            elif found in seen or name.count("/") >= _DEEPEST:
+                self.problems.append(f"{name} is a group in itself or nested too deeply")
+            else:
+                seen.add(found)
+                self._walk(found, f"{name}/", seen)
+
+    def has(self, group: str) -> bool:
+        """Whether anything stands in a group."""
+        return any(name.startswith(f"{group}/") for name in self.names)
+
+    def rows(self, name: str) -> int:
+        """How many a dataset claims to have; 0 where there is none."""
+        shape = self._file[name].shape if name in self.names else ()
+        return shape[0] if shape else 0
+
+    def mismatches(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+        """What keeps the datasets from being read as float32 numbers of these shapes."""
+        yield from self.problems
+        claimed = 0
+        for name, shape in shapes.items():
+            try:
+                problem = self._mismatch(name, shape)
+            except _DAMAGE as error:
+                problem = f"{name} cannot be read: {_said(error)}"
+            if problem:
+                yield problem
+            else:
+                claimed += self._file[name].nbytes
+        if claimed > self._limit:
+            yield f"the datasets claim {claimed:,} bytes together, but the file has {self.path.stat().st_size:,}"
+
+    def _mismatch(self, name: str, shape: tuple[int, ...]) -> str | None:
+        if name not in self.names:
+            return f"{name} is missing"
+        dataset = self._file[name]
+        if dataset.dtype.kind != "f":
+            return f"{name} holds no floating-point numbers, but {dataset.dtype}"
+        if dataset.shape != shape:
+            return f"{name} has the shape {dataset.shape}, but should have {shape}"
+        if dataset.external or dataset.is_virtual:
+            return f"{name} keeps its numbers outside the file"
+        # A chunk is unpacked whole, and may be larger than its dataset.
+        chunk = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize if dataset.chunks else 0
+        stored = dataset.id.get_storage_size()
+        if stored == 0 or max(dataset.nbytes, chunk) > self._limit:
+            return f"{name} claims {max(dataset.nbytes, chunk):,} bytes, but the file holds {stored:,} of it"
+        return None
+
+    def read(self, name: str, *blocks: Block, shape: tuple[int, ...] | None = None) -> Array:
+        """The dataset as float32; or (source, target) blocks of it, gathered into an array of `shape`."""
+        try:
+            dataset = self._file[name]
+            out = np.empty(shape or dataset.shape, dtype=np.float32)
+            for source, target in blocks or [((), ())]:
+                dataset.read_direct(out, np.s_[source], np.s_[target])
+        except _DAMAGE as error:
+            raise ModelError(f"{self.path}: {name} cannot be read: {_said(error)}") from None
+        return out
+
+
+def _said(error: Exception) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__  # a KeyError's str() has quotes around it

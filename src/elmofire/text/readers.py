@@ -1,0 +1,201 @@
+"""Sentences out of files, one at a time: lines of text, CoNLL-U, JSON lines; plain, .gz, .xz or .bz2; `-` is stdin.
+
+Files hold what they hold, so every mistake names file and line, and a line is never read further than its limit:
+neither a binary file nor a decompression bomb fills the memory.
+"""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol, cast
+
+from elmofire.errors import InputError
+
+LONGEST_LINE = 64 * 2**20  # bytes
+
+
+class _Bytes(Protocol):
+    def readline(self, size: int, /) -> bytes: ...
+
+
+def read_sentences(path: str, *, format: str = "auto", pretokenized: bool = False) -> Iterator[str | list[str]]:
+    """The sentences of a file: strings where they are raw, lists of tokens where the file or `pretokenized` says so.
+
+    text    one sentence a line; a blank line is an empty sentence, so that numbering never shifts
+    conllu  the FORM column, without multiword ranges and empty nodes
+    jsonl   a line is a string, a list of tokens, or an object with `tokens` or `text` (`tokens` if it has both)
+
+    `format="auto"` goes by the name: `.conllu` and `.conll`, `.jsonl` and `.ndjson`, else text, before `.gz` and its like.
+    With `pretokenized`, raw sentences are split at white space. Encoding is UTF-8; lines end with \\n or \\r\\n only.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "two.txt")
+    ...     size = path.write_text("Stick to the plan\\n\\nGo\\n")
+    ...     list(read_sentences(str(path))), list(read_sentences(str(path), pretokenized=True))
+    (['Stick to the plan', '', 'Go'], [['Stick', 'to', 'the', 'plan'], [], ['Go']])
+    """
+    if format == "auto":
+        suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+        if suffixes and suffixes[-1] in _DECOMPRESSORS:
+            suffixes.pop()
+        format = _SUFFIXES.get(suffixes[-1], "text") if suffixes else "text"
+    if format not in _READERS:
+        raise InputError(f"unknown format {format!r}: the known ones are auto, {', '.join(_READERS)}")
+    sentences = _READERS[format]("<stdin>" if path == "-" else path, _lines(path))
+    if not pretokenized:
+        return sentences
+    return (sentence.split() if isinstance(sentence, str) else sentence for sentence in sentences)
+
+
+# ── bytes to lines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _open(path: str) -> AbstractContextManager[_Bytes]:
+    if path == "-":
+        return nullcontext(sys.stdin.buffer)
+    open_compressed = _DECOMPRESSORS.get(Path(path).suffix.lower())
+    return open_compressed(path) if open_compressed else Path(path).open("rb")
+
+
+def _lines(path: str) -> Iterator[str]:
+    """Each line without its end."""
+    name = "<stdin>" if path == "-" else path
+    try:
+        opened = _open(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"{name}: cannot be opened: {reason}") from None
+    with opened as stream:
+        number = 0
+        while raw := _read(stream, name, number + 1):
+            number += 1
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+                if not raw:
+                    return  # nothing but the mark
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError as error:
+                what = (
+                    f"{name}:{number}: not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1} of the line"
+                )
+                raise InputError(what, hint=_hint(raw, name) if number == 1 else _LATIN.format(name)) from None
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _read(stream: _Bytes, name: str, number: int) -> bytes:
+    """The next line, or nothing at the end."""
+    try:
+        raw = stream.readline(LONGEST_LINE + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        kind = Path(name).suffix.lower()
+        what = f"broken or truncated {kind} file" if kind in _DECOMPRESSORS else "cannot be read"
+        raise InputError(f"{name}: {what}: {error}") from None
+    if len(raw) > LONGEST_LINE:
+        raise InputError(
+            f"{name}:{number}: the line is longer than {LONGEST_LINE:,} bytes",
+            hint="is this a text file? Each sentence goes on a line of its own",
+        )
+    return raw
+
+
+_LATIN = "convert it first, for example: iconv -f latin1 -t utf-8 {} > utf8.txt"
+
+
+def _hint(start: bytes, name: str) -> str:
+    """What to do with a file that is not text, judged by its first bytes."""
+    for magic, suffix in {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2"}.items():
+        if start.startswith(magic):
+            return f"it looks compressed: decompress it first, or give the file its suffix {suffix}"
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return _LATIN.format(name).replace("latin1", "utf-16")
+    return _LATIN.format(name)
+
+
+# ── lines to sentences ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _text(name: str, lines: Iterator[str]) -> Iterator[str | list[str]]:
+    return (line.strip() for line in lines)
+
+
+def _conllu(name: str, lines: Iterator[str]) -> Iterator[str | list[str]]:
+    words: list[str] = []
+    last = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            if words:
+                yield words
+            words, last = [], 0
+            continue
+        if line.startswith("#"):
+            continue
+        columns = line.split("\t")
+        if len(columns) < 2 or not columns[1]:
+            what = f"{name}:{number}: not a CoNLL-U row: no word in a second column"
+            raise InputError(what, hint="columns are separated by tabs: ID, FORM, and eight more")
+        row = _ROW.fullmatch(columns[0])
+        if row is None:
+            raise InputError(
+                f"{name}:{number}: the id {columns[0][:20]!r} is not a number, a range (3-4) or an empty node (8.1)"
+            )
+        if not row["word"]:
+            continue
+        if len(row["word"]) > 9 or int(row["word"]) <= last:
+            what = f"{name}:{number}: word {row['word'][:20]} follows word {last}"
+            raise InputError(what, hint="ids count up from 1; sentences are separated by a blank line")
+        last = int(row["word"])
+        words.append(columns[1])
+    if words:
+        yield words
+
+
+def _jsonl(name: str, lines: Iterator[str]) -> Iterator[str | list[str]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            value = cast(object, json.loads(line))
+        except (ValueError, RecursionError) as error:
+            if not line.strip():
+                raise InputError(f"{name}:{number}: a blank line", hint='an empty sentence is written ""') from None
+            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InputError(f"{name}:{number}: not JSON: {reason}") from None
+        if isinstance(value, dict):
+            fields = cast(dict[str, object], value)
+            sentence = fields.get("tokens", fields.get("text"))
+            fits = isinstance(sentence, list if "tokens" in fields else str)
+        else:
+            sentence = value
+            fits = isinstance(sentence, str | list)
+        if not fits:
+            what = "expected a string, a list of tokens, or an object with `tokens` (a list) or `text` (a string)"
+            raise InputError(f"{name}:{number}: {what}")
+        if isinstance(sentence, str):
+            yield sentence
+            continue
+        tokens = cast(list[object], sentence)
+        for place, token in enumerate(tokens, 1):
+            if not isinstance(token, str):
+                raise InputError(f"{name}:{number}: token {place} is of type {type(token).__name__}, not a string")
+        yield cast(list[str], tokens)
+
+
+_ROW = re.compile(r"(?P<word>[0-9]+)|[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
+_SUFFIXES = {".conllu": "conllu", ".conll": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_DECOMPRESSORS: dict[str, Callable[[str], AbstractContextManager[_Bytes]]] = {
+    ".gz": gzip.GzipFile,
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+}
+_READERS: dict[str, Callable[[str, Iterator[str]], Iterator[str | list[str]]]] = {
+    "text": _text,
+    "conllu": _conllu,
+    "jsonl": _jsonl,
+}

@@ -1,0 +1,284 @@
+"""What the Embedder takes and gives."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from models import ENGINES, embedder_on, lively, tiny, words_only
+
+from elmofire import Embedder, InputError, ModelError, load_weights, save_weights
+from elmofire.embed import device
+from elmofire.text.vocabulary import Vocabulary
+
+SENTENCES = [["the", "cat", "sat"], [], ["why"]]
+
+
+@pytest.fixture
+def elmo():
+    return Embedder(lively(tiny()))
+
+
+class TestLayers:
+    def test_each_choice_is_what_its_name_says(self, elmo):
+        everything = elmo.embed(SENTENCES, layers="all")
+        assert [vectors.shape for vectors in everything] == [(3, 3, 12), (3, 0, 12), (3, 1, 12)]
+        assert all(vectors.dtype == np.float32 for vectors in everything)
+        for row, layers in enumerate(everything):
+            np.testing.assert_allclose(elmo.embed(SENTENCES)[row], layers.mean(axis=0), rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(elmo.embed(SENTENCES, layers="top")[row], layers[2])
+            for j in range(3):
+                np.testing.assert_array_equal(elmo.embed(SENTENCES, layers=j)[row], layers[j])
+            weights = np.exp([0.5, -1.0, 2.0])
+            expected = np.einsum("l,ltd->td", weights / weights.sum(), layers)
+            np.testing.assert_allclose(elmo.embed(SENTENCES, layers=[0.5, -1.0, 2.0])[row], expected, rtol=1e-5, atol=1e-6)
+
+    def test_layer_0_is_the_word_without_context_once_per_direction(self, elmo):
+        (one, other) = elmo.embed([["the", "cat"], ["a", "cat", "too"]], layers=0)
+        np.testing.assert_array_equal(one[1], other[1])
+        np.testing.assert_array_equal(one[:, :6], one[:, 6:])
+
+    def test_one_direction_gives_its_half(self):
+        both = Embedder(lively(tiny()))
+        forward = Embedder(lively(tiny(directions=("forward",))))
+        np.testing.assert_allclose(forward.embed(SENTENCES)[0], both.embed(SENTENCES)[0][:, :6], rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize("layers", ["middle", -1, 3, [0.1, 0.2], [[1, 2, 3]], None, True, {"a": 1}, [float("nan")] * 3])
+    def test_a_wrong_choice_is_an_error(self, elmo, layers):
+        with pytest.raises(InputError, match="layers"):
+            elmo.embed(SENTENCES, layers=layers)
+
+    def test_layers_of_different_widths_come_one_at_a_time(self):
+        elmo = Embedder(lively(tiny(encoder_width=9)))
+        assert elmo.embed([["a"]], layers=0)[0].shape == (1, 18)
+        assert elmo.embed([["a"]], layers="top")[0].shape == (1, 12)
+        with pytest.raises(InputError, match="different widths"):
+            elmo.embed([["a"]])
+
+
+class TestSentences:
+    def test_strings_are_tokenized(self, elmo):
+        np.testing.assert_array_equal(elmo.embed(["Don't go."])[0], elmo.embed([["Do", "n't", "go", "."]])[0])
+
+    def test_tokens_know_their_place_in_the_text(self, elmo):
+        text = "It's  “here”, isn't it?"
+        for token in elmo.tokenize(text):
+            assert text[token.start : token.end] == token.text
+
+    def test_generators_and_tuples_are_fine(self, elmo):
+        np.testing.assert_array_equal(elmo.embed((tuple(s) for s in SENTENCES))[0], elmo.embed(SENTENCES)[0])
+
+    @pytest.mark.parametrize(
+        ("sentences", "said"),
+        [
+            ("a bare string", "one string was given"),
+            (b"bytes", "one string was given"),
+            (7, "not int"),
+            (["text", ["tokens"]], "sentence 1 is a list of tokens"),
+            ([["tokens"], "text"], "sentence 1 is a string"),
+            ([["a", 3]], "token 1 of sentence 0 is int"),
+            ([["a"], [None]], "token 0 of sentence 1 is NoneType"),
+            ([3], "sentence 0 is int"),
+            ([b"bytes"], "sentence 0 is bytes"),
+        ],
+    )
+    def test_anything_else_is_an_error_that_says_where(self, elmo, sentences, said):
+        with pytest.raises(InputError, match=said):
+            elmo.embed(sentences)
+
+    def test_nothing_gives_nothing(self, elmo):
+        assert elmo.embed([]) == []
+        assert elmo.sentence_vectors([]).shape == (0, 12)
+        array, mask = elmo.embed([], padded=True)
+        assert (array.shape, mask.shape) == ((0, 0, 12), (0, 0))
+
+    def test_boundaries_stand_first_and_last(self, elmo):
+        kept = elmo.embed(SENTENCES, layers="all", boundaries=True)
+        assert [vectors.shape[1] for vectors in kept] == [5, 2, 3]
+        np.testing.assert_array_equal(kept[0][:, 1:-1], elmo.embed(SENTENCES, layers="all")[0])
+
+    def test_truncated_tokens_are_counted(self, elmo):
+        elmo.embed([["x" * 11, "x" * 12, "x" * 12], ["é" * 6]])
+        assert elmo.truncated == 3
+        assert elmo.info()["truncated"] == 3
+
+    def test_whole_words_come_from_the_vocabulary(self):
+        weights = lively(words_only(5), vocabulary=Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat"]))
+        elmo = Embedder(weights)
+        vectors = elmo.embed([["the", "dog", "wolf"]], layers=0)[0]
+        np.testing.assert_array_equal(vectors[0, :6], weights.arrays["encoder.words"][3])
+        np.testing.assert_array_equal(vectors[1], vectors[2])
+        without = Embedder(lively(words_only(4), vocabulary=Vocabulary(["<S>", "</S>", "the", "cat"])))
+        with pytest.raises(InputError, match="'dog' is not in the model's vocabulary"):
+            without.embed([["the", "dog"]])
+        with pytest.raises(ModelError, match="no <S>"):
+            Embedder(lively(words_only(2), vocabulary=Vocabulary(["</S>", "the"]))).embed([["the"]])
+
+
+class TestOtherShapes:
+    @pytest.mark.parametrize("layers", ["average", "all"])
+    @pytest.mark.parametrize("pooling", ["mean", "max"])
+    def test_sentence_vectors_pool_over_real_tokens_only(self, elmo, layers, pooling):
+        found = elmo.sentence_vectors(SENTENCES, layers, pooling=pooling)
+        vectors = elmo.embed(SENTENCES, layers)
+        for row in (0, 2):
+            np.testing.assert_allclose(found[row], getattr(np, pooling)(vectors[row], axis=-2), rtol=1e-5, atol=1e-6)
+        assert found.shape == (3, *vectors[0].shape[:-2], 12)
+        assert not found[1].any()
+        with pytest.raises(InputError, match="pooling"):
+            elmo.sentence_vectors(SENTENCES, pooling="sum")
+
+    def test_streaming_reads_no_further_than_it_must(self, elmo):
+        elmo.batch_tokens = 8
+        read = []
+
+        def endless():
+            while True:
+                read.append(1)
+                yield ["a", "b"]
+
+        stream = elmo.stream(endless())
+        for _ in range(20):
+            tokens, vectors = next(stream)
+            assert (tokens, vectors.shape) == (["a", "b"], (2, 12))
+        assert len(read) < 40
+
+    def test_streaming_tells_its_progress(self, elmo):
+        seen = []
+        list(elmo.stream(SENTENCES, progress=lambda sentences, tokens: seen.append((sentences, tokens))))
+        assert seen == [(2, 4)]  # the empty sentence is not run
+
+    def test_layers_for_training_are_torch_tensors(self, elmo):
+        layers, mask = elmo.layers(SENTENCES)
+        assert isinstance(layers, torch.Tensor)
+        assert layers.shape == (3, 3, 3, 12)
+        assert mask.sum(dim=1).tolist() == [3, 0, 1]
+        np.testing.assert_array_equal(layers[0].numpy(), elmo.embed(SENTENCES, layers="all")[0])
+
+
+class TestState:
+    def test_a_carried_state_changes_what_follows(self, elmo):
+        (first,), state = elmo.embed([["the"]], state=elmo.zero_state())
+        np.testing.assert_array_equal(first, elmo.embed([["the"]])[0])
+        (second,), _ = elmo.embed([["the"]], state=state)
+        assert np.abs(second - first).max() > 1e-3
+
+    def test_the_given_state_is_left_as_it_was(self, elmo):
+        state = elmo.warm_state([["a"], ["b"]])
+        before = state.hidden.copy()
+        elmo.embed([["c"]], state=state)
+        np.testing.assert_array_equal(state.hidden, before)
+
+    def test_rows_that_a_batch_does_not_use_stay(self, elmo):
+        state = elmo.warm_state([["a"], ["b"], ["c"]])
+        _, after = elmo.embed([["d"]], state=state)
+        assert after.rows == 3
+        np.testing.assert_array_equal(after.hidden[:, 1:], state.hidden[:, 1:])
+        assert (after.hidden[:, 0] != state.hidden[:, 0]).any()
+
+    def test_a_warm_state_is_one_pass_over_its_sentences(self, elmo):
+        warm = elmo.warm_state(SENTENCES)
+        _, expected = elmo.embed(SENTENCES, state=elmo.zero_state())
+        np.testing.assert_array_equal(warm.memory, expected.memory)
+
+    def test_the_layer_asked_for_does_not_change_the_state(self, elmo):
+        _, one = elmo.embed(SENTENCES, layers=0, state=elmo.zero_state())
+        _, other = elmo.embed(SENTENCES, layers="all", state=elmo.zero_state())
+        np.testing.assert_array_equal(one.hidden, other.hidden)
+
+    def test_another_models_state_is_refused(self, elmo):
+        with pytest.raises(InputError, match="goes on only with the model that made it"):
+            elmo.embed([["a"]], state=Embedder(lively(tiny(cells=12))).zero_state())
+
+
+class TestLife:
+    def test_a_pickled_embedder_is_a_path_and_a_stamp(self, tmp_path):
+        save_weights(lively(tiny()), tmp_path / "model")
+        elmo = Embedder.load(tmp_path / "model")
+        pickled = pickle.dumps(elmo)
+        assert len(pickled) < 2000
+        np.testing.assert_array_equal(pickle.loads(pickled).embed(SENTENCES)[0], elmo.embed(SENTENCES)[0])
+        save_weights(lively(tiny(), seed=9), tmp_path / "model")
+        with pytest.raises(ModelError, match="have changed"):
+            pickle.loads(pickled)
+
+    def test_it_goes_into_another_process(self, tmp_path, monkeypatch):
+        save_weights(lively(tiny()), tmp_path / "model")
+        monkeypatch.chdir(tmp_path)
+        pickled = pickle.dumps(Embedder.load("model"))
+        program = f"import pickle; print(pickle.loads({pickled!r}).embed([['a', 'b']])[0].shape)"
+        found = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == "(2, 12)"
+
+    def test_weights_in_memory_cannot_be_pickled(self, elmo):
+        with pytest.raises(TypeError, match="save them"):
+            pickle.dumps(elmo)
+
+    @pytest.mark.parametrize("engine", ENGINES)
+    def test_running_out_of_memory_halves_the_batches_and_goes_on(self, engine, monkeypatch):
+        sentences = [[f"w{n}"] * (n % 5 + 1) for n in range(30)]
+        expected = embedder_on(engine, lively(tiny())).embed(sentences)
+        elmo = embedder_on(engine, lively(tiny()))
+        run, sizes = elmo._engine.run, []
+
+        def small_device(vectors, pools, **options):
+            for pool in pools:
+                sizes.append(len(pool.tokens))
+                if len(pool.tokens) > 20:
+                    raise MemoryError
+                yield from run(vectors, [pool], **options)
+
+        monkeypatch.setattr(elmo._engine, "run", small_device)
+        for found, wanted in zip(elmo.embed(sentences), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        assert max(sizes) > 100
+        assert elmo.batch_tokens <= 20
+
+    def test_a_sentence_that_never_fits_is_an_error(self, elmo, monkeypatch):
+        def full(*_args, **_options):
+            raise MemoryError("too large")
+            yield
+
+        monkeypatch.setattr(elmo._engine, "run", full)
+        with pytest.raises(MemoryError, match="too large"):
+            elmo.embed([["a"], ["b"]])
+
+    def test_a_gpu_out_of_memory_is_a_memory_error(self, monkeypatch):
+        elmo = embedder_on("torch", lively(tiny()))
+
+        def full(*_args, **_options):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        monkeypatch.setattr(elmo._engine.bilm, "run_stacks", full)
+        with pytest.raises(MemoryError, match="does not fit the device"):
+            elmo.embed([["a"]])
+
+
+class TestDevice:
+    def test_without_a_driver_auto_is_the_cpu_engine(self, monkeypatch):
+        monkeypatch.setattr(device, "cuda_devices", lambda: 0)
+        assert Embedder.load("random-small", device="auto").info()["engine"] == "numpy"
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+    def test_a_device_that_is_not_there_is_an_error(self):
+        with pytest.raises(InputError, match="'cuda' cannot be used"):
+            Embedder.load("random-small", device="cuda")
+
+    def test_other_mistakes_are_named(self):
+        weights = load_weights("random-small")
+        for options, said in [({"precision": "int4"}, "precision"), ({"threads": 0}, "threads"), ({"device": "toaster"}, "toaster")]:
+            with pytest.raises(InputError, match=said):
+                Embedder(weights, **options)
+
+    def test_torch_products_are_exact_even_where_tf32_is_allowed(self):
+        from elmofire.model.torch_engine import exact_float32
+
+        torch.set_float32_matmul_precision("high")
+        try:
+            with exact_float32():
+                assert torch.get_float32_matmul_precision() == "highest"
+            assert torch.get_float32_matmul_precision() == "high"
+        finally:
+            torch.set_float32_matmul_precision("highest")

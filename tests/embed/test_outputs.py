@@ -1,0 +1,177 @@
+"""Files of vectors: what they hold, and that an interrupted run goes on where it was."""
+
+import json
+import multiprocessing
+
+import h5py
+import numpy as np
+import pytest
+import safetensors.numpy
+from filelock import FileLock
+from models import lively, tiny
+
+from elmofire import Embedder, InputError, open_embeddings
+from elmofire.embed import job
+from elmofire.embed.job import embed_to_file
+
+SENTENCES = [["the", "cat", "/", "sat"], [], ["why"], ["why"], ["x\ud800y", "日本", "\n", "\u2028"]]
+SUFFIXES = ["hdf5", "h5", "npz", "safetensors"]
+
+
+@pytest.fixture
+def elmo():
+    return Embedder(lively(tiny()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("layers", ["average", "all", 1, [0.0, 1.0, 2.0]], ids=str)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_written_is_read_back(elmo, tmp_path, suffix, layers, dtype):
+    output = tmp_path / "deep" / f"vectors.{suffix}"
+    report = embed_to_file(elmo, SENTENCES, output, layers=layers, dtype=dtype)
+    assert (report.sentences, report.tokens, report.resumed) == (5, 10, 0)
+    assert sorted(file.name for file in output.parent.iterdir()) == [output.name]
+    embeddings = open_embeddings(output)
+    assert len(embeddings) == 5
+    for number, expected in enumerate(elmo.embed(SENTENCES, layers=layers)):
+        assert embeddings[number].dtype == dtype
+        np.testing.assert_array_equal(embeddings[number], expected.astype(dtype))
+        assert embeddings.tokens(number) == SENTENCES[number]
+    np.testing.assert_array_equal(embeddings[-1], embeddings[4])
+    assert [vectors.shape for vectors in embeddings[1:3]] == [embeddings[1].shape, embeddings[2].shape]
+    assert embeddings.metadata["layers"] == layers
+    with pytest.raises(IndexError, match="sentence 5 of 5"):
+        embeddings[5]
+
+
+def test_hdf5_is_laid_out_as_allennlp_did(elmo, tmp_path):
+    embed_to_file(elmo, SENTENCES[:4], tmp_path / "v.hdf5", layers="all")
+    with h5py.File(tmp_path / "v.hdf5") as file:
+        assert sorted(file) == ["0", "1", "2", "3", "sentence_to_index"]
+        assert file["0"].shape == (3, 4, 12)
+        assert file["0"].dtype == np.float32
+        index = json.loads(file["sentence_to_index"][0])
+        assert file["sentence_to_index"].shape == (1,)
+    assert index == {"the cat / sat": "0", "": "1", "why": "3"}
+
+
+def test_an_hdf5_file_of_allennlps_own_is_read(tmp_path):
+    with h5py.File(tmp_path / "old.hdf5", "w") as file:
+        file["0"] = np.ones((2, 3), dtype=np.float32)
+        file["1"] = np.zeros((1, 3), dtype=np.float32)
+        file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype(), data=json.dumps({"a b": "0"}))
+    embeddings = open_embeddings(tmp_path / "old.hdf5")
+    assert (len(embeddings), embeddings.tokens(0), embeddings.tokens(1), embeddings.metadata) == (2, ["a", "b"], None, {})
+
+
+def test_other_readers_read_the_other_formats(elmo, tmp_path):
+    for suffix in ("npz", "safetensors"):
+        embed_to_file(elmo, SENTENCES, tmp_path / f"v.{suffix}", boundaries=True)
+    stored = safetensors.numpy.load_file(tmp_path / "v.safetensors")
+    with np.load(tmp_path / "v.npz", allow_pickle=False) as arrays:
+        for name in ("vectors", "offsets", "tokens"):
+            np.testing.assert_array_equal(arrays[name], stored[name])
+    assert stored["offsets"].tolist() == [0, 6, 8, 11, 14, 20]
+    assert stored["vectors"].shape == (20, 12)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_no_sentences_make_an_empty_file_or_an_error_on_opening(elmo, tmp_path, suffix):
+    assert embed_to_file(elmo, [], tmp_path / f"v.{suffix}").sentences == 0
+    if suffix in ("npz", "safetensors"):
+        assert len(open_embeddings(tmp_path / f"v.{suffix}")) == 0
+
+
+def interrupted(sentences, after):
+    for number, sentence in enumerate(sentences):
+        if number == after:
+            raise KeyboardInterrupt
+        yield sentence
+
+
+class TestInterruption:
+    TEXT = [[f"w{n}", "x"] * (n % 4 + 1) for n in range(60)]
+
+    @pytest.fixture(autouse=True)
+    def small_pieces(self, elmo, monkeypatch):
+        monkeypatch.setattr(job, "_PIECE_BYTES", 2000)
+        elmo.batch_tokens = 10
+
+    @pytest.mark.parametrize("suffix", SUFFIXES)
+    def test_the_same_call_goes_on_where_it_was(self, elmo, tmp_path, suffix):
+        output = tmp_path / f"v.{suffix}"
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(self.TEXT, 40), output, input_stamp="text 1")
+        assert not output.exists()
+        seen = []
+        report = embed_to_file(elmo, self.TEXT, output, input_stamp="text 1", progress=lambda *made: seen.append(made))
+        assert 10 < report.resumed <= 40
+        assert report.sentences == 60
+        assert seen[0] == (report.resumed, 0)
+        assert sum(sentences for sentences, _ in seen) == 60
+        for found, expected in zip(open_embeddings(output), elmo.embed(self.TEXT), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert [file.name for file in tmp_path.iterdir()] == [output.name]
+
+    @pytest.mark.parametrize("change", [{"input_stamp": "text 2"}, {"layers": "top"}, {"dtype": "float16"}, {"input_stamp": None}])
+    def test_another_call_starts_anew(self, elmo, tmp_path, change):
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        assert embed_to_file(elmo, self.TEXT, tmp_path / "v.npz", **{"input_stamp": "text 1", **change}).resumed == 0
+
+    def test_a_piece_without_its_vectors_is_made_again(self, elmo, tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        last = sorted((tmp_path / "v.npz.parts").glob("*.npy"))[-1]
+        last.unlink()
+        assert embed_to_file(elmo, self.TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed > 0
+        assert len(open_embeddings(tmp_path / "v.npz")) == 60
+
+    def test_an_older_output_stays_until_the_new_one_is_whole(self, elmo, tmp_path):
+        embed_to_file(elmo, [["old"]], tmp_path / "v.npz")
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        assert open_embeddings(tmp_path / "v.npz").tokens(0) == ["old"]
+
+
+class TestMistakes:
+    def test_a_name_that_tells_no_format(self, elmo, tmp_path):
+        with pytest.raises(InputError, match=r"should end in \.hdf5"):
+            embed_to_file(elmo, SENTENCES, tmp_path / "vectors.txt")
+        with pytest.raises(InputError, match="no such file"):
+            open_embeddings(tmp_path / "vectors.npz")
+
+    @pytest.mark.parametrize("suffix", SUFFIXES)
+    def test_files_that_are_broken_or_something_else(self, elmo, tmp_path, suffix):
+        output = tmp_path / f"v.{suffix}"
+        embed_to_file(elmo, SENTENCES, output)
+        whole = output.read_bytes()
+        for broken in (b"", whole[: len(whole) // 2], b"x" * 100):
+            output.write_bytes(broken)
+            with pytest.raises(Exception, match=r"v\.") as caught:
+                open_embeddings(output)
+            assert isinstance(caught.value, InputError) or "safetensors" in str(caught.value)
+
+    def test_two_processes_do_not_write_one_file(self, elmo, tmp_path):
+        with FileLock(f"{tmp_path / 'v.npz'}.lock"), pytest.raises(InputError, match="another process"):
+            in_a_process(elmo, tmp_path / "v.npz")
+
+
+def in_a_process(elmo, output):
+    """The lock is the process's: a second one in this process would be let in."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+
+    def run():
+        try:
+            embed_to_file(elmo, [["a"]], output)
+        except InputError as error:
+            queue.put(str(error))
+        else:
+            queue.put("written")
+
+    process = context.Process(target=run)
+    process.start()
+    said = queue.get(timeout=60)
+    process.join()
+    raise InputError(said)
