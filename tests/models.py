@@ -42,7 +42,7 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
         arrays[name] = (rng.standard_normal(shape) * _deviation(name, shape, config)).astype(np.float32)
     weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
     if config.encoder.projection:
-        words = "the cat sat on a mat while it rained 1234 日本語 café .".split()
+        words = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "1234", "日本語", "café", "."]
         spread = Encoder(weights)(character_ids(words, config.encoder.max_characters)).std()
         arrays["encoder.projection.weight"] /= spread
         arrays["encoder.projection.bias"] /= spread

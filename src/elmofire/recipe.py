@@ -1,6 +1,7 @@
 """Tables read from TOML or JSON become frozen dataclasses, strictly: nothing unknown, nothing of a wrong type."""
 
 import difflib
+import reprlib
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,6 +10,19 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from elmofire.errors import RecipeError
 
 Table = TypeVar("Table")
+
+_LISTED = 20  # unknown keys of a table: a file from outside may have any number
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """A value for an error's text: what comes from outside may be huge, or nested very deeply.
+
+    >>> shown([[1, 32], [2, "x" * 1000]])
+    "[[1, 32], [2, 'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx']]"
+    """
+    return _REPR.repr(value)
 
 
 def build(kind: type[Table], table: Mapping[str, Any], *, where: str = "") -> Table:
@@ -30,10 +44,12 @@ def build(kind: type[Table], table: Mapping[str, Any], *, where: str = "") -> Ta
 
 def _fill(kind: type[Table], table: Mapping[str, Any], prefix: str, problems: list[str]) -> Table:
     known = {field.name: field for field in fields(cast(Any, kind))}
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            problems.append(f"unknown key `{prefix}{key}`" + (f", did you mean `{near[0]}`?" if near else ""))
+    unknown = [key for key in table if key not in known]
+    for key in unknown[:_LISTED]:
+        near = difflib.get_close_matches(key[:60], known, n=1)
+        problems.append(f"unknown key `{prefix}{key[:60]}`" + (f", did you mean `{near[0]}`?" if near else ""))
+    if len(unknown) > _LISTED:
+        problems.append(f"{len(unknown) - _LISTED} more unknown keys")
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     before = len(problems)
@@ -47,7 +63,7 @@ def _fill(kind: type[Table], table: Mapping[str, Any], prefix: str, problems: li
     try:
         return kind(**values)
     except RecipeError as error:
-        problems.append(str(error))
+        problems.append(f"`{prefix[:-1]}`: {error}" if prefix else str(error))
         return cast(Table, None)
 
 
@@ -62,13 +78,26 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
         items = list(cast("list[Any]", value))
         each = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
         if len(items) == len(each):
-            return tuple(_convert(kind, item, f"{name}[{k}]", problems) for k, (kind, item) in enumerate(zip(each, items, strict=True)))
+            return _convert_items(each, items, name, problems)
     if is_dataclass(hint) and isinstance(value, Mapping):
-        return _fill(cast(type, hint), cast("Mapping[str, Any]", value), f"{name}.", problems)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return _fill(cast("type[Any]", hint), cast("Mapping[str, Any]", value), f"{name}.", problems)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
         return float(value)
     plain = hint if isinstance(hint, type) else None
     if plain is not None and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
-        return value
-    problems.append(f"`{name}` is {value!r}, but should be of type {getattr(hint, '__name__', hint) if plain else hint}")
+        return cast(Any, value)
+    problems.append(
+        f"`{name}` is {shown(cast(object, value))}, but should be of type {getattr(hint, '__name__', hint) if plain else hint}"
+    )
     return None
+
+
+def _convert_items(hints: list[Any], items: list[Any], name: str, problems: list[str]) -> tuple[Any, ...]:
+    """The items of a list, up to the first wrong one."""
+    before = len(problems)
+    converted: list[Any] = []
+    for k, (hint, item) in enumerate(zip(hints, items, strict=True)):
+        converted.append(_convert(hint, item, f"{name}[{k}]", problems))
+        if len(problems) > before:
+            break
+    return tuple(converted)

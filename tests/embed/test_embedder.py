@@ -68,7 +68,7 @@ class TestSentences:
             assert text[token.start : token.end] == token.text
 
     def test_generators_and_tuples_are_fine(self, elmo):
-        np.testing.assert_array_equal(elmo.embed((tuple(s) for s in SENTENCES))[0], elmo.embed(SENTENCES)[0])
+        np.testing.assert_array_equal(elmo.embed(tuple(s) for s in SENTENCES)[0], elmo.embed(SENTENCES)[0])
 
     @pytest.mark.parametrize(
         ("sentences", "said"),

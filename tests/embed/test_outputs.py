@@ -38,7 +38,6 @@ def test_what_is_written_is_read_back(elmo, tmp_path, suffix, layers, dtype):
         np.testing.assert_array_equal(embeddings[number], expected.astype(dtype))
         assert embeddings.tokens(number) == SENTENCES[number]
     np.testing.assert_array_equal(embeddings[-1], embeddings[4])
-    assert [vectors.shape for vectors in embeddings[1:3]] == [embeddings[1].shape, embeddings[2].shape]
     assert embeddings.metadata["layers"] == layers
     with pytest.raises(IndexError, match="sentence 5 of 5"):
         embeddings[5]
@@ -76,10 +75,9 @@ def test_other_readers_read_the_other_formats(elmo, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_no_sentences_make_an_empty_file_or_an_error_on_opening(elmo, tmp_path, suffix):
+def test_no_sentences_make_a_file_of_none(elmo, tmp_path, suffix):
     assert embed_to_file(elmo, [], tmp_path / f"v.{suffix}").sentences == 0
-    if suffix in ("npz", "safetensors"):
-        assert len(open_embeddings(tmp_path / f"v.{suffix}")) == 0
+    assert len(open_embeddings(tmp_path / f"v.{suffix}")) == 0
 
 
 def interrupted(sentences, after):
@@ -89,9 +87,10 @@ def interrupted(sentences, after):
         yield sentence
 
 
-class TestInterruption:
-    TEXT = [[f"w{n}", "x"] * (n % 4 + 1) for n in range(60)]
+TEXT = [[f"w{n}", "x"] * (n % 4 + 1) for n in range(60)]
 
+
+class TestInterruption:
     @pytest.fixture(autouse=True)
     def small_pieces(self, elmo, monkeypatch):
         monkeypatch.setattr(job, "_PIECE_BYTES", 2000)
@@ -101,36 +100,36 @@ class TestInterruption:
     def test_the_same_call_goes_on_where_it_was(self, elmo, tmp_path, suffix):
         output = tmp_path / f"v.{suffix}"
         with pytest.raises(KeyboardInterrupt):
-            embed_to_file(elmo, interrupted(self.TEXT, 40), output, input_stamp="text 1")
+            embed_to_file(elmo, interrupted(TEXT, 40), output, input_stamp="text 1")
         assert not output.exists()
         seen = []
-        report = embed_to_file(elmo, self.TEXT, output, input_stamp="text 1", progress=lambda *made: seen.append(made))
+        report = embed_to_file(elmo, TEXT, output, input_stamp="text 1", progress=lambda *made: seen.append(made))
         assert 10 < report.resumed <= 40
         assert report.sentences == 60
         assert seen[0] == (report.resumed, 0)
         assert sum(sentences for sentences, _ in seen) == 60
-        for found, expected in zip(open_embeddings(output), elmo.embed(self.TEXT), strict=True):
+        for found, expected in zip(open_embeddings(output), elmo.embed(TEXT), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         assert [file.name for file in tmp_path.iterdir()] == [output.name]
 
     @pytest.mark.parametrize("change", [{"input_stamp": "text 2"}, {"layers": "top"}, {"dtype": "float16"}, {"input_stamp": None}])
     def test_another_call_starts_anew(self, elmo, tmp_path, change):
         with pytest.raises(KeyboardInterrupt):
-            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
-        assert embed_to_file(elmo, self.TEXT, tmp_path / "v.npz", **{"input_stamp": "text 1", **change}).resumed == 0
+            embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", **{"input_stamp": "text 1", **change}).resumed == 0
 
     def test_a_piece_without_its_vectors_is_made_again(self, elmo, tmp_path):
         with pytest.raises(KeyboardInterrupt):
-            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+            embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
         last = sorted((tmp_path / "v.npz.parts").glob("*.npy"))[-1]
         last.unlink()
-        assert embed_to_file(elmo, self.TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed > 0
+        assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed > 0
         assert len(open_embeddings(tmp_path / "v.npz")) == 60
 
     def test_an_older_output_stays_until_the_new_one_is_whole(self, elmo, tmp_path):
         embed_to_file(elmo, [["old"]], tmp_path / "v.npz")
         with pytest.raises(KeyboardInterrupt):
-            embed_to_file(elmo, interrupted(self.TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+            embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
         assert open_embeddings(tmp_path / "v.npz").tokens(0) == ["old"]
 
 
@@ -148,9 +147,12 @@ class TestMistakes:
         whole = output.read_bytes()
         for broken in (b"", whole[: len(whole) // 2], b"x" * 100):
             output.write_bytes(broken)
-            with pytest.raises(Exception, match=r"v\.") as caught:
+            with pytest.raises(InputError, match=rf"v\.{suffix}"):
                 open_embeddings(output)
-            assert isinstance(caught.value, InputError) or "safetensors" in str(caught.value)
+        np.save(tmp_path / "array.npy", np.ones(3))
+        (tmp_path / "array.npy").replace(output)
+        with pytest.raises(InputError, match=rf"v\.{suffix}"):
+            open_embeddings(output)
 
     def test_two_processes_do_not_write_one_file(self, elmo, tmp_path):
         with FileLock(f"{tmp_path / 'v.npz'}.lock"), pytest.raises(InputError, match="another process"):

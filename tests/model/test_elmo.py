@@ -183,11 +183,10 @@ class TestElmo:
     def test_mistakes_are_named(self):
         with pytest.raises(InputError, match="lists of tokens"):
             layer()(["a sentence"])
+        ids = layer().ids([["a", "b", "c"]])
+        ids[0, 1] = 0
         with pytest.raises(InputError, match="zeros stand between"):
-            elmo = layer()
-            ids = elmo.ids([["a", "b", "c"]])
-            ids[0, 1] = 0
-            elmo(ids)
+            layer()(ids)
         with pytest.raises(ValueError, match="layer_norm"):
             layer(layer_norm="per token")
         with pytest.raises(ValueError, match="top_only"):

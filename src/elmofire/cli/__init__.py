@@ -1,6 +1,7 @@
 """The command `elmofire`: one file per command. Nothing heavy is imported before a command runs, so that help is instant."""
 
 import os
+import signal
 import sys
 import warnings
 
@@ -25,6 +26,8 @@ for command in (demo, embed, info):
 
 def main() -> None:
     """Run, and turn a user's mistake into one error and exit code 2."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `elmofire embed | head` ends quietly, as other tools do
     warnings.showwarning = lambda message, *_args, **_kwargs: click.echo(f"warning: {message}", err=True)
     try:
         code = cli(standalone_mode=False)
@@ -34,10 +37,6 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
-    except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except (ElmofireError, OSError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
             raise

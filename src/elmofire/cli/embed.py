@@ -49,28 +49,64 @@ def embed(
     from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
 
-    inputs = files or ("-",)
-    choice = _layers(layers)
+    inputs = Inputs(files or ("-",), input_format, pretokenized)
+    options = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
         from elmofire.embed.outputs import output_format
 
         output_format(Path(output))
     elmo = Embedder.load(model_of(model), device=device, threads=threads)
-    sentences = _tokenized(elmo, inputs, input_format, pretokenized)
-    progress = Progress(total=None if quiet else _total(inputs, input_format), quiet=quiet)
+    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    resumed = 0
     try:
         if output is None:
-            _to_stdout(elmo, sentences, choice, boundaries, dtype, progress)
-            summary = {"sentences": progress.sentences, "tokens": progress.tokens}
+            for tokens, vectors in elmo.stream(inputs.sentences(elmo), **options, progress=progress):
+                click.echo(json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}))
         else:
-            summary = _to_file(elmo, sentences, Path(output), choice, boundaries, dtype, inputs, input_format, pretokenized, progress)
+            from elmofire.embed.job import embed_to_file
+
+            stamp = inputs.stamp()
+            report = embed_to_file(elmo, inputs.sentences(elmo), Path(output), **options, dtype=dtype, input_stamp=stamp, progress=progress)
+            resumed = report.resumed
     finally:
         progress.clear()
-    summary |= {"seconds": round(progress.seconds, 3), "tokens_per_second": round(progress.rate, 1), "truncated": elmo.truncated}
-    if not quiet:
-        _tell(summary, elmo, to_file=output)
-    if as_json and output is not None:
-        click.echo(json.dumps(summary))
+    _tell(elmo, progress, inputs.read, resumed, output, as_json=as_json, quiet=quiet)
+
+
+class Inputs:
+    """The files to read, or stdin as `-`."""
+
+    def __init__(self, files: tuple[str, ...], input_format: str, pretokenized: bool) -> None:
+        self._files = files
+        self._format = input_format
+        self._pretokenized = pretokenized
+        self._all_there = all(Path(file).is_file() for file in files)
+        self.read = [0, 0]  # sentences and tokens so far
+
+    def sentences(self, elmo: "Embedder") -> Iterator[list[str]]:
+        """One file after the other, as token lists: files may mix text and tokens."""
+        from elmofire.text.readers import read_sentences
+
+        for file in self._files:
+            for sentence in read_sentences(file, format=self._format, pretokenized=self._pretokenized):
+                tokens = [token.text for token in elmo.tokenize(sentence)] if isinstance(sentence, str) else sentence
+                self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
+                yield tokens
+
+    def count(self) -> int | None:
+        """How many sentences there are, where that can be known before reading them."""
+        from elmofire.text.readers import read_sentences
+
+        if not self._all_there:
+            return None
+        return sum(1 for file in self._files for _ in read_sentences(file, format=self._format, pretokenized=True))
+
+    def stamp(self) -> str | None:
+        """What tells this input apart from another; None for what cannot be read twice."""
+        if not self._all_there:
+            return None
+        stats = [(str(Path(file).absolute()), Path(file).stat()) for file in self._files]
+        return json.dumps([self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]])
 
 
 def _layers(text: str) -> str | int | list[float]:
@@ -84,60 +120,21 @@ def _layers(text: str) -> str | int | list[float]:
         raise InputError(f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2") from None
 
 
-def _tokenized(elmo: "Embedder", inputs: tuple[str, ...], input_format: str, pretokenized: bool) -> Iterator[list[str]]:
-    """All inputs one after the other, as token lists: files may mix text and tokens."""
-    from elmofire.text.readers import read_sentences
-
-    for path in inputs:
-        for sentence in read_sentences(path, format=input_format, pretokenized=pretokenized):
-            yield [token.text for token in elmo.tokenize(sentence)] if isinstance(sentence, str) else sentence
-
-
-def _total(inputs: tuple[str, ...], input_format: str) -> int | None:
-    """How many sentences there are, where that can be counted before reading them."""
-    from elmofire.text.readers import read_sentences
-
-    if not all(Path(path).is_file() for path in inputs):
-        return None
-    return sum(1 for path in inputs for _ in read_sentences(path, format=input_format, pretokenized=True))
-
-
-def _to_stdout(elmo: "Embedder", sentences: Iterator[list[str]], layers, boundaries: bool, dtype: str, progress: "Progress") -> None:
-    for tokens, vectors in elmo.stream(sentences, layers, boundaries=boundaries, progress=progress):
-        click.echo(json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}))
-
-
-def _to_file(
-    elmo: "Embedder",
-    sentences: Iterator[list[str]],
-    output: Path,
-    layers,
-    boundaries: bool,
-    dtype: str,
-    inputs: tuple[str, ...],
-    input_format: str,
-    pretokenized: bool,
-    progress: "Progress",
-) -> dict:
-    from elmofire.embed.job import embed_to_file
-
-    stamp = None
-    if all(Path(path).is_file() for path in inputs):
-        stats = [(str(Path(path).absolute()), Path(path).stat()) for path in inputs]
-        stamp = json.dumps([input_format, pretokenized, [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]])
-    report = embed_to_file(
-        elmo, sentences, output, layers=layers, dtype=dtype, boundaries=boundaries, input_stamp=stamp, progress=progress
-    )
-    return {"output": str(output), "sentences": report.sentences, "tokens": report.tokens, "resumed": report.resumed}
-
-
-def _tell(summary: dict, elmo: "Embedder", *, to_file: str | None) -> None:
-    resumed = f" ({summary['resumed']:,} of them from an earlier run)" if summary.get("resumed") else ""
-    click.echo(
-        f"{summary['sentences']:,} sentences{resumed}, {summary['tokens']:,} tokens in {summary['seconds']:.1f} s"
-        f" ({summary['tokens_per_second']:,.0f} tokens/s){f' -> {to_file}' if to_file else ''}",
-        err=True,
-    )
-    if elmo.truncated:
-        limit = elmo.config.encoder.max_characters - 2
-        click.echo(f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning", err=True)
+def _tell(
+    elmo: "Embedder", progress: "Progress", read: list[int], resumed: int, output: str | None, *, as_json: bool, quiet: bool
+) -> None:
+    """What was done: for a person on stderr, for a program on stdout."""
+    sentences, tokens = read
+    if not quiet:
+        earlier = f" ({resumed:,} of them from an earlier run)" if resumed else ""
+        click.echo(
+            f"{sentences:,} sentences{earlier}, {tokens:,} tokens in {progress.seconds:.1f} s ({progress.rate:,.0f} tokens/s)"
+            + (f" -> {output}" if output else ""),
+            err=True,
+        )
+        if elmo.truncated:
+            limit = elmo.config.encoder.max_characters - 2
+            click.echo(f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning", err=True)
+    if as_json and output:
+        summary = {"output": output, "sentences": sentences, "tokens": tokens, "resumed": resumed, "truncated": elmo.truncated}
+        click.echo(json.dumps({**summary, "seconds": round(progress.seconds, 3), "tokens_per_second": round(progress.rate, 1)}))

@@ -49,7 +49,7 @@ class Progress:
         if not self._terminal:
             click.echo(text, err=True)
             return
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # some terminals do not know
         text = text[: max(width - 1, 1)]
         click.echo("\r" + text.ljust(self._width), err=True, nl=False)
         self._width = len(text)

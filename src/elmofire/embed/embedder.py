@@ -301,7 +301,8 @@ class Embedder:
         """Pickled as where the model is and a stamp of its files, never as its arrays."""
         if self._source is None:
             raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
-        return _reload, (_absolute(self._source.what, bool(self._source.files)), self._settings, self.stamp, self.batch_tokens)
+        what = _absolute(self._source.what) if self._source.files else self._source.what
+        return _reload, (what, self._settings, self.stamp, self.batch_tokens)
 
 
 def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: int) -> Embedder:
@@ -312,9 +313,7 @@ def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: 
     return elmo
 
 
-def _absolute(what: str | tuple[str, str], in_files: bool) -> str | tuple[str, ...]:
-    if not in_files:
-        return what
+def _absolute(what: str | tuple[str, str]) -> str | tuple[str, ...]:
     return tuple(str(Path(part).absolute()) for part in what) if isinstance(what, tuple) else str(Path(what).absolute())
 
 

@@ -6,14 +6,14 @@ the other, `offsets` (sentence i is rows offsets[i] to offsets[i+1]), and `token
 
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.errors import InputError
+from elmofire.errors import InputError, ModelError
 from elmofire.formats.files import written_aside
 
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
@@ -44,24 +44,23 @@ def write_embeddings(path: Path, pieces: Callable[[], Iterator[Piece]], metadata
 def _write_hdf5(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
     import h5py
 
-    with written_aside(path) as aside:
-        with h5py.File(aside, "w") as file:
-            file.attrs["elmofire"] = json.dumps(metadata)
-            index: dict[str, str] = {}
-            number = 0
-            for piece in pieces():
-                first = 0
-                for tokens, length in zip(piece.tokens, piece.lengths, strict=True):
-                    rows = piece.vectors[first : first + length]
-                    first += length
-                    dataset = file.create_dataset(str(number), data=np.moveaxis(rows, 0, -2))
-                    listed = json.dumps(tokens)
-                    if len(listed) < _ATTRIBUTE_LIMIT:
-                        dataset.attrs["tokens"] = listed
-                    index[" ".join(tokens)] = str(number)  # a repeated sentence keeps its last number, as it did
-                    number += 1
-            text = h5py.string_dtype(encoding="utf-8")
-            file.create_dataset("sentence_to_index", (1,), dtype=text, data=json.dumps(index))
+    with written_aside(path) as aside, h5py.File(aside, "w") as file:
+        file.attrs["elmofire"] = json.dumps(metadata)
+        index: dict[str, str] = {}
+        number = 0
+        for piece in pieces():
+            first = 0
+            for tokens, length in zip(piece.tokens, piece.lengths, strict=True):
+                rows = piece.vectors[first : first + length]
+                first += length
+                dataset = file.create_dataset(str(number), data=np.moveaxis(rows, 0, -2))
+                listed = json.dumps(tokens)
+                if len(listed) < _ATTRIBUTE_LIMIT:
+                    dataset.attrs["tokens"] = listed
+                index[" ".join(tokens)] = str(number)  # a repeated sentence keeps its last number, as it did
+                number += 1
+        text = h5py.string_dtype(encoding="utf-8")
+        file.create_dataset("sentence_to_index", (1,), dtype=text, data=json.dumps(index))
 
 
 def _write_npz(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
@@ -113,7 +112,7 @@ def _token_lines(piece: Piece) -> Iterator[bytes]:
         yield json.dumps(tokens).encode() + b"\n"  # ascii only, so that lone surrogates survive
 
 
-class Embeddings(Sequence[NDArray]):
+class Embeddings:
     """A file of vectors: `embeddings[i]` are sentence i's, `embeddings.tokens(i)` its tokens, `.metadata` how they were made."""
 
     def __init__(
@@ -127,10 +126,11 @@ class Embeddings(Sequence[NDArray]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, number):
-        if isinstance(number, slice):
-            return [self._vectors(n) for n in range(*number.indices(self._count))]
+    def __getitem__(self, number: int) -> NDArray:
         return self._vectors(self._place(number))
+
+    def __iter__(self) -> Iterator[NDArray]:
+        return map(self._vectors, range(self._count))
 
     def tokens(self, number: int) -> list[str] | None:
         """Sentence i's tokens; None where the file does not tell."""
@@ -164,11 +164,11 @@ def _open_hdf5(path: Path) -> Embeddings:
     import h5py
 
     try:
-        file = h5py.File(path, "r")
+        file: Any = h5py.File(path, "r")
     except OSError as error:
         raise InputError(f"{path}: is not a whole HDF5 file: {error}") from None
     count = sum(1 for key in file if key.isdigit())
-    if not count or str(count - 1) not in file:
+    if str(count - 1) not in file and "elmofire" not in file.attrs:
         raise InputError(f"{path}: has no datasets numbered from 0, so it is no file of vectors")
     texts: dict[int, str] = {}
     if "sentence_to_index" in file:
@@ -186,10 +186,12 @@ def _open_hdf5(path: Path) -> Embeddings:
 
 
 def _open_npz(path: Path) -> Embeddings:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: is not a whole npz file")
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in ("vectors", "offsets", "tokens", "metadata")}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: is not a whole file of vectors: {error}") from None
     return _in_one_array(path, arrays["vectors"], arrays["offsets"], arrays["tokens"], json.loads(arrays["metadata"].tobytes()))
 
@@ -197,7 +199,10 @@ def _open_npz(path: Path) -> Embeddings:
 def _open_safetensors(path: Path) -> Embeddings:
     from elmofire.formats.tensors import MappedTensors
 
-    tensors = MappedTensors(path)
+    try:
+        tensors = MappedTensors(path)
+    except ModelError as error:
+        raise InputError(str(error)) from None
     if not all(name in tensors for name in ("vectors", "offsets", "tokens")):
         raise InputError(f"{path}: lacks vectors, offsets or tokens, so it is no file of vectors")
     metadata = json.loads(tensors.metadata.get("elmofire", "{}"))

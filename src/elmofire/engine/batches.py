@@ -73,7 +73,7 @@ def make_pools(sentences: Sequence[Ints], batch_tokens: int, numbers: Ints | Non
     A longer sentence is a pool of its own.
     """
     chosen = np.arange(len(sentences)) if numbers is None else numbers
-    lengths = np.array([len(sentences[number]) for number in chosen], dtype=np.int64)
+    lengths = np.array([len(sentences[int(number)]) for number in chosen], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     pools: list[Pool] = []
     first, total = 0, 0

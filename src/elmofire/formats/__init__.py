@@ -26,7 +26,9 @@ def load_weights(what: Loadable = names.DEFAULT_MODEL) -> Weights:
     if path.is_dir():
         return _load_folder(path)
     if path.exists():
-        raise ModelError(f"{path}: is a file", hint="name the folder it is in, or both files of an (options, weights) pair")
+        raise ModelError(
+            f"{path}: is a file", hint="name the folder it is in, or both files of an (options, weights) pair"
+        )
     name = os.fspath(what)
     if name == names.RANDOM_SMALL:
         return names.random_small()
@@ -36,7 +38,9 @@ def load_weights(what: Loadable = names.DEFAULT_MODEL) -> Weights:
     return _load_folder(packaged)
 
 
-def save_weights(weights: Weights, folder: str | os.PathLike[str], to: str = "native", *, storage: str = "float32") -> None:
+def save_weights(
+    weights: Weights, folder: str | os.PathLike[str], to: str = "native", *, storage: str = "float32"
+) -> None:
     """Write a model folder as `native` (in float32, bfloat16, float16 or int8) or as 2018's `hdf5` (always float32)."""
     if to == "native":
         from elmofire.formats import native
@@ -65,7 +69,9 @@ def _load_folder(folder: Path) -> Weights:
     if (folder / native.CONFIG).is_file():
         raise ModelError(f"{folder}: {native.TENSORS} is missing beside {native.CONFIG}; the folder holds {found}")
     if weight_files:
-        raise ModelError(f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}")
+        raise ModelError(
+            f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}"
+        )
     raise ModelError(
         f"{folder}: holds no model that is known here; it holds {found}",
         hint="known are config.json + model.safetensors, and options.json + an HDF5 file",
@@ -74,21 +80,30 @@ def _load_folder(folder: Path) -> Weights:
 
 def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path]) -> Weights:
     from elmofire.formats import hdf5_2018
+    from elmofire.formats.datasets import DatasetFile
 
     if len(options_files) > 1:
         listed = ", ".join(file.name for file in options_files)
-        raise ModelError(f"{folder}: several options files: {listed}", hint="load the pair (options, weights) that you mean")
+        raise ModelError(
+            f"{folder}: several options files: {listed}", hint="load the pair (options, weights) that you mean"
+        )
     opened = [DatasetFile(file) for file in weight_files]
     # A table of cached word vectors is called `embedding` too, but has no LSTM beside it.
-    candidates = [file.path for file in opened if "char_embed" in file.names or ("embedding" in file.names and len(file.names) > 1)]
+    candidates = [
+        file.path
+        for file in opened
+        if "char_embed" in file.names or ("embedding" in file.names and len(file.names) > 1)
+    ]
     if not candidates:
-        candidates = [file.path for file in opened if hdf5_2018.Layout.of(file.names).found_in(file.names)]
+        candidates = [file.path for file in opened if any(map(file.has, ("RNN_0", "RNN_1", "rnn")))]
     if not candidates:
         listed = ", ".join(file.name for file in weight_files)
         raise ModelError(f"{folder}: none of {listed} has char_embed or embedding, so none holds an ELMo's weights")
     if len(candidates) > 1:
         listed = ", ".join(file.name for file in candidates)
-        raise ModelError(f"{folder}: several weight files: {listed}", hint="load the pair (options, weights) that you mean")
+        raise ModelError(
+            f"{folder}: several weight files: {listed}", hint="load the pair (options, weights) that you mean"
+        )
     softmax = [file.path for file in opened if file.has("softmax") and file.path not in candidates]
     return hdf5_2018.read(
         options_files[0],

@@ -6,6 +6,9 @@ from elmofire.errors import RecipeError
 from elmofire.text.characters import ALPHABET
 
 FORWARD, BACKWARD = "forward", "backward"
+_LARGEST = (1 << 31) - 1  # of the sizes that arrays must bear out
+_INFINITE = 3e38  # in float32
+MOST = 1000  # layers, highways, kinds of filters, and characters of a token: no file may make us count to more
 
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -15,7 +18,7 @@ class EncoderConfig:
     """From a token to one vector without context: a character CNN (Kim et al. 2016), or a table of whole words."""
 
     width: int = 512  # of the vector that comes out
-    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS  # (characters, how many); none: the model takes whole words
+    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS  # (characters, how many); none: whole words go in
     character_dim: int = 16
     max_characters: int = 50  # of a token, its two markers included
     activation: str = "relu"
@@ -24,28 +27,25 @@ class EncoderConfig:
     words: int = 0  # rows of the word table of models that take whole words
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is {value}, but should be at least {least}"
-            for name, value, least in (
-                ("width", self.width, 1),
-                ("character_dim", self.character_dim, 1),
-                ("max_characters", self.max_characters, 3),
-                ("highways", self.highways, 0),
-                ("words", self.words, 0),
-            )
-            if value < least
-        ]
+        problems = _out_of_bounds(
+            ("width", self.width, 1, _LARGEST),
+            ("character_dim", self.character_dim, 1, _LARGEST),
+            ("max_characters", self.max_characters, 3, MOST),
+            ("highways", self.highways, 0, MOST),
+            ("words", self.words, 0, _LARGEST),
+            ("the number of filters", len(self.filters), 0, MOST),
+        )
         if self.activation not in ("relu", "tanh"):
             problems.append(f"activation is {self.activation!r}, but should be 'relu' or 'tanh'")
         for width, count in self.filters:
-            if width < 1 or count < 1:
-                problems.append(f"filters hold [{width}, {count}], but both numbers should be positive")
+            if not (width >= 1 and 1 <= count <= _LARGEST):
+                problems.append(f"filters hold [{width}, {count}], but should hold positive numbers")
             elif width > self.max_characters:
-                problems.append(f"a filter is {width} characters wide, but tokens have {self.max_characters}")
+                problems.append(f"filters hold one of {width} characters, but max_characters is {self.max_characters}")
         if self.filters and not self.projection and self.width != self.filter_count:
-            problems.append(f"without projection the width is the {self.filter_count} filters, not {self.width}")
+            problems.append(f"projection is off, so width should be the {self.filter_count} filters, not {self.width}")
         if bool(self.filters) == bool(self.words):
-            problems.append("the encoder needs either filters over characters or a table of words")
+            problems.append("filters over characters or words should be given, one of the two")
         if problems:
             raise RecipeError("; ".join(problems))
 
@@ -71,23 +71,25 @@ class BilmConfig:
     head: int = 0  # words the language model predicts; 0: no head
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is {value}, but should be at least {least}"
-            for name, value, least in (
-                ("layers", self.layers, 1),
-                ("cells", self.cells, 1),
-                ("projection", self.projection, 1),
-                ("head", self.head, 0),
-            )
-            if value < least
-        ]
+        problems = _out_of_bounds(
+            ("layers", self.layers, 1, MOST),
+            ("cells", self.cells, 1, _LARGEST),
+            ("projection", self.projection, 1, _LARGEST),
+            ("head", self.head, 0, _LARGEST),
+        )
         for name, clip in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
-            if clip is not None and not clip > 0:
+            if clip is not None and not 0 < clip < _INFINITE:
                 problems.append(f"{name} is {clip:g}, but should be positive, or null for no clipping")
+        if not abs(self.forget_bias) < _INFINITE:
+            problems.append(f"forget_bias is {self.forget_bias:g}, but should be finite")
         if self.directions not in ((FORWARD, BACKWARD), (FORWARD,), (BACKWARD,)):
-            problems.append(f"directions are {list(self.directions)}, but should be forward, backward or both in this order")
+            problems.append(
+                f"directions are {list(self.directions)}, but should be forward, backward or both in this order"
+            )
         if not self.lstm_projection and self.projection != self.cells:
-            problems.append(f"without projection in the LSTM its output is the {self.cells} cells wide, not {self.projection}")
+            problems.append(
+                f"lstm_projection is off, so projection should be the {self.cells} cells, not {self.projection}"
+            )
         if problems:
             raise RecipeError("; ".join(problems))
 
@@ -104,9 +106,16 @@ class BilmConfig:
     @property
     def parameters(self) -> int:
         """How many numbers the model has, its head not counted."""
-        return sum(
-            _product(shape) for name, shape in tensor_shapes(self).items() if not name.startswith("head.")
-        )
+        return sum(_product(shape) for name, shape in tensor_shapes(self).items() if not name.startswith("head."))
+
+
+def _out_of_bounds(*values: tuple[str, int, int, int]) -> list[str]:
+    """What is wrong with (name, value, least, most)."""
+    return [
+        f"{name} is {value}, but should be {f'at least {least}' if value < least else f'at most {most}'}"
+        for name, value, least, most in values
+        if not least <= value <= most
+    ]
 
 
 def _product(shape: tuple[int, ...]) -> int:

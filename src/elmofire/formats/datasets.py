@@ -9,7 +9,8 @@ import numpy as np
 from elmofire.errors import ModelError
 from elmofire.formats.weights import Array
 
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises over damaged files, as the spot has it
+# What h5py raises over a damaged file depends on where the damage is.
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 _DEEPEST = 8  # groups within groups: an ELMo has five
 # Weights hardly compress, so a file that claims much more than it holds is no honest one.
 _EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
@@ -18,19 +19,20 @@ Block = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 class DatasetFile:
-    """The datasets of one file by name. What cannot be a plain array is noted in `problems`."""
+    """The datasets of one file by name. What stands there and cannot be a plain array is in `unusable`, with the reason."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.names: set[str] = set()
-        self.problems: list[str] = []
+        self._datasets: dict[str, h5py.Dataset] = {}
+        self.unusable: dict[str, str] = {}
         try:
-            self._file = h5py.File(path, "r")
+            file = h5py.File(path, "r")
             self._limit = _ALWAYS_ALLOWED + _EXPANSION * path.stat().st_size
-            self._walk(self._file, "", {self._file})
+            self._walk(file, "", {file})
         except _DAMAGE as error:
             raise ModelError(
-                f"{path}: is not a whole HDF5 file: {_said(error)}", hint="a broken download? compare its size with the published one"
+                f"{path}: is not a whole HDF5 file: {_said(error)}",
+                hint="a broken download? compare its size with the published one",
             ) from None
 
     def _walk(self, group: h5py.Group, prefix: str, seen: set[h5py.Group]) -> None:
@@ -38,34 +40,40 @@ class DatasetFile:
             name = f"{prefix}{key}"
             try:
                 if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                    self.problems.append(f"{name} is a link; only data inside the file is read")
+                    self.unusable[name] = "is a link; only data inside the file is read"
                     continue
                 found = group[key]
             except _DAMAGE as error:
-                self.problems.append(f"{name} cannot be read: {_said(error)}")
+                self.unusable[name] = f"cannot be read: {_said(error)}"
                 continue
             if isinstance(found, h5py.Dataset):
-                self.names.add(name)
+                self._datasets[name] = found
             elif not isinstance(found, h5py.Group):
-                self.problems.append(f"{name} is a data type, not an array")
+                self.unusable[name] = "is a data type, not an array"
             elif found in seen or name.count("/") >= _DEEPEST:
-                self.problems.append(f"{name} is a group in itself or nested too deeply")
+                self.unusable[name] = "is a group within itself, or nested too deeply"
             else:
                 seen.add(found)
                 self._walk(found, f"{name}/", seen)
 
+    @property
+    def names(self) -> set[str]:
+        return set(self._datasets)
+
     def has(self, group: str) -> bool:
         """Whether anything stands in a group."""
-        return any(name.startswith(f"{group}/") for name in self.names)
+        return any(f"{name}/".startswith(f"{group}/") for name in (*self._datasets, *self.unusable))
 
     def rows(self, name: str) -> int:
-        """How many a dataset claims to have; 0 where there is none."""
-        shape = self._file[name].shape if name in self.names else ()
-        return shape[0] if shape else 0
+        """How many rows a dataset claims to have; 0 where it has none."""
+        try:
+            return self._datasets[name].shape[0] if name in self._datasets else 0
+        except (*_DAMAGE, IndexError):
+            return 0
 
     def mismatches(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
         """What keeps the datasets from being read as float32 numbers of these shapes."""
-        yield from self.problems
+        yield from (f"{name} {reason}" for name, reason in self.unusable.items())
         claimed = 0
         for name, shape in shapes.items():
             try:
@@ -74,15 +82,15 @@ class DatasetFile:
                 problem = f"{name} cannot be read: {_said(error)}"
             if problem:
                 yield problem
-            else:
-                claimed += self._file[name].nbytes
+            elif name in self._datasets:
+                claimed += self._datasets[name].nbytes
         if claimed > self._limit:
             yield f"the datasets claim {claimed:,} bytes together, but the file has {self.path.stat().st_size:,}"
 
     def _mismatch(self, name: str, shape: tuple[int, ...]) -> str | None:
-        if name not in self.names:
-            return f"{name} is missing"
-        dataset = self._file[name]
+        if name not in self._datasets:
+            return None if name in self.unusable else f"{name} is missing"
+        dataset = self._datasets[name]
         if dataset.dtype.kind != "f":
             return f"{name} holds no floating-point numbers, but {dataset.dtype}"
         if dataset.shape != shape:
@@ -99,7 +107,7 @@ class DatasetFile:
     def read(self, name: str, *blocks: Block, shape: tuple[int, ...] | None = None) -> Array:
         """The dataset as float32; or (source, target) blocks of it, gathered into an array of `shape`."""
         try:
-            dataset = self._file[name]
+            dataset = self._datasets[name]
             out = np.empty(shape or dataset.shape, dtype=np.float32)
             for source, target in blocks or [((), ())]:
                 dataset.read_direct(out, np.s_[source], np.s_[target])

@@ -37,7 +37,9 @@ def folder_written_aside(folder: Path, *, replaces: Callable[[Path], bool]) -> I
     """A temporary folder beside `folder` that takes its place at the end; an older one only if `replaces` agrees that it may go."""
     folder = folder.resolve()
     if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or _may_go(folder, replaces))):
-        raise ModelError(f"{folder}: exists and is not just a model of this format", hint="choose another name, or remove it first")
+        raise ModelError(
+            f"{folder}: exists and is not just a model of this format", hint="choose another name, or remove it first"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:

@@ -16,13 +16,14 @@ from elmofire.formats.datasets import DatasetFile
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.options_2018 import Options, options_of
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
-from elmofire.text.vocabulary import read_vocabulary, write_vocabulary
+from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 OPTIONS, WEIGHTS, SOFTMAX, VOCABULARY = "options.json", "weights.hdf5", "softmax_weights.hdf5", "vocab.txt"
 
 _GATE_ORDER = (0, 2, 1, 3)  # our gate k is their block _GATE_ORDER[k]; the permutation is its own inverse
 _PARTS = {"weight": "W_0", "bias": "B", "weight_hr": "W_P_0"}
-_ONE_WAY_PARTS = {"weight": "kernel", "bias": "bias", "weight_hr": "projection/kernel"}  # unidirectional models kept these names
+# Models of one direction kept the names that the trainer gave.
+_ONE_WAY_PARTS = {"weight": "kernel", "bias": "bias", "weight_hr": "projection/kernel"}
 _MODEL_GROUPS = ("char_embed", "CNN", "CNN_proj", "CNN_high_", "RNN_", "rnn", "embedding")
 
 
@@ -36,7 +37,10 @@ class Layout:
     @classmethod
     def of(cls, names: set[str]) -> "Layout":
         one_way = not any(name.startswith("RNN_") for name in names) and any(name.startswith("rnn/") for name in names)
-        return cls(one_way=one_way, bare_cell=any("RNN/LSTMCell/" in name or name.startswith("rnn/LSTMCell/") for name in names))
+        return cls(
+            one_way=one_way,
+            bare_cell=any("RNN/LSTMCell/" in name or name.startswith("rnn/LSTMCell/") for name in names),
+        )
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -86,21 +90,22 @@ def read(
         raise ModelError.from_problems(str(options_file), options.problems)
     opened = DatasetFile(weight_file)
     head = opened if opened.has("softmax") or not softmax_file else DatasetFile(softmax_file)
+    vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file else None
     layout = Layout.of(opened.names)
     config = options.config(
         directions=layout.directions,
         words=max(1, opened.rows("embedding")),
         encoder_projection=opened.has("CNN_proj") or options.filter_count != options.projection,
         lstm_projection=layout.has_projection(opened.names) or options.cells != options.projection,
-        head=max(1, head.rows("softmax/W"), head.rows("softmax/b")) if head.has("softmax") else 0,
+        head=_head_rows(head, vocabulary),
     )
-    vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file else None
     shapes = tensor_shapes(config)
     problems = _mismatches(options, config, layout, opened, head)
     if vocabulary_file and vocabulary is not None:
-        for dataset, rows in (("embedding", config.encoder.words), ("softmax/W", config.head)):
+        words = opened.rows("embedding") if config.encoder.words else 0
+        for datasets, rows in (("embedding has", words), ("softmax/W and softmax/b have", config.head)):
             if rows not in (0, len(vocabulary)):
-                problems.append(f"{vocabulary_file.name} has {len(vocabulary)} words, but {dataset} has {rows} rows")
+                problems.append(f"{vocabulary_file.name} has {len(vocabulary)} words, but {datasets} {rows} rows")
     elif config.encoder.words:
         problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
     if problems:
@@ -108,7 +113,9 @@ def read(
         raise ModelError.from_problems(f"{options_file} and {weight_file.name}", problems, hint=hint)
 
     def read_array(name: str) -> Array:
-        return _from_file(name, shapes[name], config.cells, head if name.startswith("head.") else opened, layout.dataset(name))
+        return _from_file(
+            name, shapes[name], config.cells, head if name.startswith("head.") else opened, layout.dataset(name)
+        )
 
     def where(name: str) -> str:
         return f"{(head if name.startswith('head.') else opened).path}: {layout.dataset(name)}"
@@ -122,6 +129,14 @@ def read(
     )
 
 
+def _head_rows(head: DatasetFile, vocabulary: Vocabulary | None) -> int:
+    """Where the two datasets of a head differ, the vocabulary tells which is right."""
+    if not head.has("softmax"):
+        return 0
+    rows = (head.rows("softmax/W"), head.rows("softmax/b"))
+    return len(vocabulary) if vocabulary is not None and len(vocabulary) in rows else max(1, *rows)
+
+
 def _file_shape(name: str, shape: tuple[int, ...], config: BilmConfig) -> tuple[int, ...]:
     """The shape that an array of ours has in the file."""
     if name.endswith(".weight_ih"):
@@ -133,17 +148,27 @@ def _file_shape(name: str, shape: tuple[int, ...], config: BilmConfig) -> tuple[
     return shape[::-1]
 
 
-def _mismatches(options: Options, config: BilmConfig, layout: Layout, opened: DatasetFile, head: DatasetFile) -> list[str]:
+def _mismatches(
+    options: Options, config: BilmConfig, layout: Layout, opened: DatasetFile, head: DatasetFile
+) -> list[str]:
     """All that is wrong between the options and the datasets."""
     problems: list[str] = []
     if options.bidirectional not in (None, len(config.directions) == 2):
-        problems.append(f"bidirectional is {options.bidirectional}, but {opened.path.name} holds {' and '.join(config.directions)}")
+        problems.append(
+            f"bidirectional is {options.bidirectional}, but {opened.path.name} holds {' and '.join(config.directions)}"
+        )
     # weight_hh is stored together with weight_ih
-    shapes = {name: _file_shape(name, shape, config) for name, shape in tensor_shapes(config).items() if not name.endswith("_hh")}
+    shapes = {
+        name: _file_shape(name, shape, config)
+        for name, shape in tensor_shapes(config).items()
+        if not name.endswith("_hh")
+    }
     known: set[str] = set()
     for file in {opened.path: opened, head.path: head}.values():
         asked = {
-            layout.dataset(name): shape for name, shape in shapes.items() if (head if name.startswith("head.") else opened) is file
+            layout.dataset(name): shape
+            for name, shape in shapes.items()
+            if (head if name.startswith("head.") else opened) is file
         }
         problems += [f"{file.path.name}: {mismatch}" for mismatch in file.mismatches(asked)]
         known |= asked.keys()
@@ -162,7 +187,9 @@ def _from_file(name: str, shape: tuple[int, ...], cells: int, file: DatasetFile,
     if name.endswith((".weight_ih", ".weight_hh")):
         first = 0 if name.endswith("_ih") else file.rows(dataset) - shape[1]
         rows = slice(first, first + shape[1])
-        return file.read(dataset, *[((rows, theirs), (slice(None), ours)) for ours, theirs in gates], shape=shape[::-1]).T
+        return file.read(
+            dataset, *[((rows, theirs), (slice(None), ours)) for ours, theirs in gates], shape=shape[::-1]
+        ).T
     if name.endswith(".bias") and not name.startswith(("encoder.", "head.")):
         return file.read(dataset, *[((theirs,), (ours,)) for ours, theirs in gates])
     array = file.read(dataset)
@@ -178,9 +205,13 @@ def write(weights: Weights, folder: Path) -> None:
     """Write `options.json`, `weights.hdf5` and, where there are such, `softmax_weights.hdf5` and `vocab.txt`."""
     config = weights.config
     if config.directions == (BACKWARD,):
-        raise ModelError("the 2018 format has no names for a model of the backward direction alone", hint="write it as native")
+        raise ModelError(
+            "the 2018 format has no names for a model of the backward direction alone", hint="write it as native"
+        )
     if config.encoder.width != config.projection:
-        raise ModelError(f"the 2018 format needs an encoder as wide as the LSTM's output: {config.encoder.width} is not {config.projection}")
+        raise ModelError(
+            f"the 2018 format needs an encoder as wide as the LSTM's output: {config.encoder.width} is not {config.projection}"
+        )
     if not config.encoder.projection and config.encoder.filters and config.encoder.filter_count != config.projection:
         raise ModelError("the 2018 format needs a projection behind the filters of this model")
     # With MultiRNNCell also for one layer: that is what the old readers look for.

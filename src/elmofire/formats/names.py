@@ -40,4 +40,6 @@ def unknown_model(what: str) -> ModelError:
     if what == DEFAULT_MODEL:
         return ModelError(f"the default model {DEFAULT_MODEL} is not in this package", hint=hint)
     near = difflib.get_close_matches(what, known, n=1)
-    return ModelError(f"{what}: no such folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""), hint=hint)
+    return ModelError(
+        f"{what}: no such folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""), hint=hint
+    )

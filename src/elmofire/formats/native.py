@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.errors import ModelError, RecipeError
+from elmofire.errors import InputError, MissingExtra, ModelError, RecipeError
 from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.tensors import MappedTensors, float32_to_bfloat16, write_tensors
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
-from elmofire.recipe import build
-from elmofire.text.tokenizers import TokenizerInfo
-from elmofire.text.vocabulary import Vocabulary, read_vocabulary
+from elmofire.recipe import build, shown
+from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
+from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 CONFIG, TENSORS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.txt", "README.md"
 FORMAT = 1
@@ -29,11 +29,11 @@ def recognizes(folder: Path) -> bool:
 
 def read(folder: Path) -> Weights:
     """Map a model folder; nothing is copied until an array is asked for."""
-    described = read_json_object(folder / CONFIG)
-    config, tokenizer = _read_config(folder / CONFIG, described)
+    described = _read_config(folder / CONFIG)
     tensors = MappedTensors(folder / TENSORS)
-    vocabulary = read_vocabulary(folder / VOCABULARY) if (folder / VOCABULARY).is_file() else None
-    _check(folder, config, tensors, vocabulary)
+    vocabulary_file = folder / VOCABULARY
+    vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file.is_file() else None
+    _check(folder, described.model, tensors, vocabulary)
 
     def read_array(name: str) -> Array:
         array = tensors.float32(name)
@@ -42,31 +42,66 @@ def read(folder: Path) -> Weights:
             array = array * scale.reshape(-1, *[1] * (array.ndim - 1))
         return array
 
+    files = (folder / CONFIG, folder / TENSORS, *((vocabulary_file,) if vocabulary else ()))
     return Weights(
-        config=config,
-        arrays=FileArrays(config, read_array, lambda name: f"{folder / TENSORS}: {name}"),
+        config=described.model,
+        arrays=FileArrays(described.model, read_array, lambda name: f"{folder / TENSORS}: {name}"),
         vocabulary=vocabulary,
-        tokenizer=tokenizer,
-        training=described.get("training", {}),
-        source=Source(str(folder), "native", (folder / CONFIG, folder / TENSORS)),
+        tokenizer=described.tokenizer,
+        training=described.training,
+        source=Source(str(folder), "native", files),
     )
 
 
-def _read_config(path: Path, described: dict[str, Any]) -> tuple[BilmConfig, TokenizerInfo]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """What stands in `config.json`."""
+
+    model_type: str
+    format: int
+    model: BilmConfig
+    tokenizer: TokenizerInfo
+    training: dict = field(default_factory=dict)
+
+
+def _read_config(path: Path) -> _Described:
+    described = read_json_object(path)
     if described.get("model_type") != "elmofire":
-        raise ModelError(f"{path}: model_type is {described.get('model_type')!r}, but should be 'elmofire'")
+        raise ModelError(f"{path}: model_type is {shown(described.get('model_type'))}, but should be 'elmofire'")
     version = described.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ModelError(f"{path}: format is {version!r}, but should be a whole number such as {FORMAT}")
+        raise ModelError(f"{path}: format is {shown(version)}, but should be a whole number such as {FORMAT}")
     if version > FORMAT:
-        raise ModelError(f"{path}: format {version} is newer than {FORMAT}, the newest known here", hint="upgrade elmofire")
-    for key, kind in (("model", dict), ("tokenizer", dict), ("training", dict)):
-        if not isinstance(described.get(key, {} if key == "training" else None), kind):
-            raise ModelError(f"{path}: {key} should be an object")
+        raise ModelError(
+            f"{path}: format {shown(version)} is newer than {FORMAT}, the newest known here", hint="upgrade elmofire"
+        )
     try:
-        return build(BilmConfig, described["model"]), build(TokenizerInfo, described["tokenizer"])
+        built = build(_Described, described)
     except RecipeError as error:
         raise ModelError(f"{path}: {error}") from None
+    left_out = [f"`model.{key}` is missing" for key in _WRITTEN if not _says(described["model"], key)]
+    if left_out:
+        raise ModelError.from_problems(str(path), left_out)
+    try:
+        load_tokenizer(built.tokenizer)
+    except InputError as error:
+        raise ModelError(f"{path}: tokenizer: {error}") from None
+    except MissingExtra:
+        pass  # text that is tokenized already needs none
+    return built
+
+
+# What every file of format 1 says. Where a key that came later is missing, its default has to mean "as before".
+_WRITTEN = (
+    *("encoder", "encoder.width", "encoder.filters", "encoder.character_dim", "encoder.max_characters"),
+    *("encoder.activation", "encoder.highways", "encoder.projection", "encoder.words", "directions", "layers", "cells"),
+    *("projection", "lstm_projection", "cell_clip", "projection_clip", "skip_connections", "forget_bias", "head"),
+)
+
+
+def _says(table: dict[str, Any], key: str) -> bool:
+    first, dot, rest = key.partition(".")
+    return first in table and (not dot or _says(table[first], rest))
 
 
 def _check(folder: Path, config: BilmConfig, tensors: MappedTensors, vocabulary: Vocabulary | None) -> None:
@@ -81,8 +116,10 @@ def _check(folder: Path, config: BilmConfig, tensors: MappedTensors, vocabulary:
             problems.append(f"{TENSORS}: {name} is missing")
         elif tensors.shape(name) != shape:
             problems.append(f"{TENSORS}: {name} has the shape {tensors.shape(name)}, but {CONFIG} asks for {shape}")
-        elif tensors.dtype(name) not in STORAGES.values():
-            problems.append(f"{TENSORS}: {name} is stored as {tensors.dtype(name)}; known are {', '.join(STORAGES.values())}")
+        elif tensors.dtype(name) not in (known := STORAGES.values() if name in shapes else ["F32"]):
+            problems.append(
+                f"{TENSORS}: {name} is stored as {tensors.dtype(name)}, but should be one of {', '.join(known)}"
+            )
     problems += [f"{TENSORS}: {name} is unknown to {CONFIG}" for name in tensors.names() if name not in expected]
     for part, rows in (("encoder.words", config.encoder.words), ("head.weight", config.head)):
         if vocabulary is not None and rows not in (0, len(vocabulary)):
@@ -104,13 +141,21 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
         "tokenizer": asdict(weights.tokenizer),
         "training": dict(weights.training),
     }
-    with folder_written_aside(folder, marker=CONFIG) as aside:
+    with folder_written_aside(folder, replaces=_is_ours) as aside:
         tensors, read_stored = _stored(weights, storage)
         write_tensors(aside / TENSORS, tensors, lambda name: [read_stored(name)], metadata={"format": "pt"})
         (aside / CONFIG).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         if weights.vocabulary is not None:
-            (aside / VOCABULARY).write_text("".join(f"{word}\n" for word in weights.vocabulary.words), encoding="utf-8")
+            write_vocabulary(aside / VOCABULARY, weights.vocabulary)
         (aside / CARD).write_text(card or _card(weights, storage), encoding="utf-8")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is one that `write` has written, so that nothing else is lost with it."""
+    only_ours = {file.name for file in folder.iterdir()} <= {CONFIG, TENSORS, VOCABULARY, CARD}
+    return (
+        only_ours and (folder / CONFIG).is_file() and read_json_object(folder / CONFIG).get("model_type") == "elmofire"
+    )
 
 
 def _stored(weights: Weights, storage: str) -> tuple[dict[str, tuple[str, tuple[int, ...]]], Callable[[str], NDArray]]:
@@ -139,9 +184,9 @@ def _stored(weights: Weights, storage: str) -> tuple[dict[str, tuple[str, tuple[
 
 
 def quantize_rows(array: Array) -> tuple[NDArray[np.int8], Array]:
-    """Each row (first axis) as int8 times a scale of its own; a row of zeros has the scale 1."""
+    """Each row (first axis) as int8 times a scale of its own; a row of zeros, or too small for a scale, has the scale 1."""
     largest = np.abs(array).reshape(len(array), -1).max(axis=1)
-    scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    scale = np.where(largest > 1e-35, largest / 127, 1).astype(np.float32)
     return np.rint(array / scale.reshape(-1, *[1] * (array.ndim - 1))).astype(np.int8), scale
 
 
@@ -151,5 +196,5 @@ def _card(weights: Weights, storage: str) -> str:
         "---\nlibrary_name: elmofire\ntags: [elmo, contextual-embeddings]\n---\n\n# An ELMo biLM in elmofire's format\n\n"
         f"{config.parameters:,} parameters, {config.layers} LSTM layers of {config.cells} cells, vectors of {config.width} "
         f"numbers, stored as {storage}.\n\n"
-        "```python\nfrom elmofire import Embedder\n\nelmo = Embedder.load(\"this folder\")\n```\n"
+        '```python\nfrom elmofire import Embedder\n\nelmo = Embedder.load("this folder")\n```\n'
     )

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from elmofire.errors import ModelError, RecipeError
-from elmofire.formats.config import BilmConfig, EncoderConfig
+from elmofire.formats.config import MOST, BilmConfig, EncoderConfig
+from elmofire.recipe import shown
 
 _INFERENCE_CHARACTERS, _TRAINING_CHARACTERS = 262, 261  # the same table: inference counts the id for "no token"
 
@@ -22,9 +23,15 @@ class Options:
         lstm, cnn = self.lstm, self.char_cnn
         self.cells = self._value(lstm, "lstm.", "dim", _is_size, "a positive whole number")
         self.projection = self._value(lstm, "lstm.", "projection_dim", _is_size, "a positive whole number")
-        self.layers = self._value(lstm, "lstm.", "n_layers", _is_size, "a positive whole number", default=1)
-        self.cell_clip = self._value(lstm, "lstm.", "cell_clip", _is_clip, "a positive number, or null for none", default=None)
-        self.proj_clip = self._value(lstm, "lstm.", "proj_clip", _is_clip, "a positive number, or null for none", default=None)
+        self.layers = self._value(
+            lstm, "lstm.", "n_layers", _whole(1, MOST), f"a whole number from 1 to {MOST}", default=1
+        )
+        self.cell_clip = self._value(
+            lstm, "lstm.", "cell_clip", _is_clip, "a positive number, or null for none", default=None
+        )
+        self.proj_clip = self._value(
+            lstm, "lstm.", "proj_clip", _is_clip, "a positive number, or null for none", default=None
+        )
         self.skip_connections = self._value(lstm, "lstm.", "use_skip_connections", _is_bool, "true or false")
         if cnn is not None:
             self._read_characters(cnn)
@@ -32,12 +39,22 @@ class Options:
     def _read_characters(self, cnn: dict[str, Any]) -> None:
         embedding = self._section(cnn, "embedding", "char_cnn.") or {}
         self.character_dim = self._value(embedding, "char_cnn.embedding.", "dim", _is_size, "a positive whole number")
-        self.filters = self._value(cnn, "char_cnn.", "filters", _is_filters, "a list of [width, count] pairs of positive whole numbers")
-        self.activation = self._value(cnn, "char_cnn.", "activation", lambda v: v in ("relu", "tanh"), '"relu" or "tanh"')
-        self.highways = self._value(cnn, "char_cnn.", "n_highway", _is_count, "a whole number", default=0) or 0
-        self.max_characters = self._value(
-            cnn, "char_cnn.", "max_characters_per_token", lambda v: _is_size(v) and v >= 3, "a whole number of at least 3"
+        self.filters = self._value(
+            cnn, "char_cnn.", "filters", _is_filters, "a list of [width, count] pairs of positive whole numbers"
         )
+        self.activation = self._value(
+            cnn, "char_cnn.", "activation", lambda v: v in ("relu", "tanh"), '"relu" or "tanh"'
+        )
+        self.highways = self._value(
+            cnn, "char_cnn.", "n_highway", _whole(0, MOST), f"a whole number from 0 to {MOST}", default=0
+        )
+        self.max_characters = self._value(
+            cnn, "char_cnn.", "max_characters_per_token", _whole(3, MOST), f"a whole number from 3 to {MOST}"
+        )
+        if not self.problems and max(width for width, _ in self.filters) > self.max_characters:
+            self.problems.append(
+                f"char_cnn.filters are wider than the {self.max_characters} of char_cnn.max_characters_per_token"
+            )
         self._value(
             cnn,
             "char_cnn.",
@@ -52,13 +69,19 @@ class Options:
 
     def _section(self, values: dict[str, Any], key: str, prefix: str = "") -> dict[str, Any] | None:
         if not isinstance(values.get(key), dict):
-            found = "is missing" if key not in values else f"is {_shown(values[key])}, but should be an object"
+            found = "is missing" if key not in values else f"is {shown(values[key])}, but should be an object"
             self.problems.append(f"{prefix}{key} {found}")
             return None
         return values[key]
 
     def _value(
-        self, values: dict[str, Any], prefix: str, key: str, holds: Callable[[Any], bool], wanted: str, default: Any = ...
+        self,
+        values: dict[str, Any],
+        prefix: str,
+        key: str,
+        holds: Callable[[Any], bool],
+        wanted: str,
+        default: Any = ...,
     ) -> Any:
         if key not in values:
             if default is ...:
@@ -72,10 +95,12 @@ class Options:
         except (TypeError, ValueError, OverflowError):
             good = False
         if not good:
-            self.problems.append(f"{prefix}{key} is {_shown(value)}, but should be {wanted}")
+            self.problems.append(f"{prefix}{key} is {shown(value)}, but should be {wanted}")
         return value
 
-    def config(self, *, directions: tuple[str, ...], words: int, encoder_projection: bool, lstm_projection: bool, head: int) -> BilmConfig:
+    def config(
+        self, *, directions: tuple[str, ...], words: int, encoder_projection: bool, lstm_projection: bool, head: int
+    ) -> BilmConfig:
         """The options together with what only the weight file tells."""
         if self.problems:
             raise ModelError.from_problems(str(self.path), self.problems)
@@ -142,22 +167,19 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+def _whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_size(value: Any) -> bool:
-    return _is_count(value) and value > 0
+_is_size = _whole(1, (1 << 31) - 1)
 
 
 def _is_clip(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < float(value) < float("inf")
 
 
 def _is_filters(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(p, list) and len(p) == 2 and all(map(_is_size, p)) for p in value)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    pairs = isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_size, pair)) for pair in value
+    )
+    return pairs and 1 <= len(value) <= MOST

@@ -15,7 +15,14 @@ from elmofire.errors import ModelError
 from elmofire.formats.files import written_aside
 
 # bfloat16 travels as the upper half of a float32, in 16-bit integers.
-_DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "I8": np.dtype("i1"), "I64": np.dtype("<i8"), "U8": np.dtype("u1")}
+_DTYPES = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I8": np.dtype("i1"),
+    "I64": np.dtype("<i8"),
+    "U8": np.dtype("u1"),
+}
 _ALIGNMENT = 64  # of the data's start: kernels like it, and the format allows padding the header
 
 
@@ -31,7 +38,7 @@ class MappedTensors:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
                 header = json.loads(file.read(size))
-        except SafetensorError as error:
+        except (SafetensorError, ValueError) as error:
             raise ModelError(f"{path}: is not a whole safetensors file: {error}") from None
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -67,7 +74,7 @@ class MappedTensors:
         stored = self.view(name)
         if self.dtype(name) == "BF16":
             return bfloat16_to_float32(stored)
-        return stored.astype(np.float32, copy=False)
+        return np.require(stored, np.float32, "A")  # other writers, and int8 beside float32, do not align every tensor
 
 
 def write_tensors(
@@ -81,19 +88,25 @@ def write_tensors(
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, (dtype, shape) in tensors.items():
-        size = int(np.prod(shape, dtype=np.int64)) * _DTYPES[dtype].itemsize
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
-        offset += size
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + _size(dtype, shape)]}
+        offset += _size(dtype, shape)
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-(8 + len(encoded)) % _ALIGNMENT)
     with written_aside(path) as aside, aside.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little"))
         file.write(encoded)
-        for name, (dtype, _) in tensors.items():
+        for name, (dtype, shape) in tensors.items():
+            start = file.tell()
             for part in parts(name):
                 file.write(np.ascontiguousarray(part, dtype=_DTYPES[dtype]).data)
+            if file.tell() - start != _size(dtype, shape):
+                raise ValueError(f"{name}: {file.tell() - start:,} bytes do not have the shape {shape}")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _size(dtype: str, shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * _DTYPES[dtype].itemsize
 
 
 def bfloat16_to_float32(stored: NDArray[np.uint16]) -> NDArray[np.float32]:

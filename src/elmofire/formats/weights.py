@@ -31,7 +31,9 @@ class Source:
     def stamp(self) -> str:
         """Sizes and times of the files: changes when the model does."""
         stats = [file.stat() for file in self.files]
-        return ",".join(f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}" for file, stat in zip(self.files, stats, strict=True))
+        return ",".join(
+            f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}" for file, stat in zip(self.files, stats, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class FileArrays(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name not in self._names:
             raise KeyError(name)
-        array = self._read(name)
         # One pass without a temporary: a sum is finite only where every number is, short of overflow.
         with np.errstate(over="ignore", invalid="ignore"):
+            array = self._read(name)
             total = np.sum(array, dtype=np.float32)
         if not np.isfinite(total) and not np.isfinite(array).all():
             raise ModelError(f"{self._where(name)}: holds values that are not finite (NaN or infinity)")
@@ -73,4 +75,7 @@ class FileArrays(Mapping[str, Array]):
 
 
 def as_folder(path: str | os.PathLike[str]) -> Path:
-    return Path(path).expanduser()
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # ~somebody who is not known here
+        return Path(path)

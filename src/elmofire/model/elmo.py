@@ -106,7 +106,7 @@ class Elmo(nn.Module):
         ids = sentences if isinstance(sentences, Tensor) else self.ids(sentences)
         ids = ids.to(self.bilm.stacks[0][0].bias.device)  # pyright: ignore[reportIndexIssue, reportArgumentType]
         distinct, tokens, lengths = self._bounded(ids)
-        layers, state = self.bilm(distinct, tokens, lengths, state)
+        layers, after = self.bilm(distinct, tokens, lengths, state)
         step = torch.arange(tokens.shape[1], device=ids.device)
         bounded = step < lengths[:, None]
         inner = (step > 0) & (step < lengths[:, None] - 1)
@@ -120,7 +120,7 @@ class Elmo(nn.Module):
         if not self.keep_boundaries:
             mask = inner[:, 1:-1]
             mixed = [torch.where(mask[:, :, None], representation[:, 1:-1], 0.0) for representation in mixed]
-        detached = LstmState(state.hidden.detach(), state.memory.detach())
+        detached = LstmState(after.hidden.detach(), after.memory.detach())
         return ElmoOutput([self.dropout(representation) for representation in mixed], mask, detached)
 
     def _bounded(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:

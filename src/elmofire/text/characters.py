@@ -43,7 +43,7 @@ def character_ids(tokens: Sequence[str], max_characters: int = 50) -> NDArray[np
     ids[:, 1:-1][np.arange(room) < lengths[:, None]] = np.frombuffer(b"".join(spelled), dtype=np.uint8).astype(np.int16) + 1
     ids[np.arange(len(tokens)), lengths + 1] = _WORD_END
     for row, token in enumerate(tokens):
-        if token == START or token == END:
+        if token in (START, END):
             ids[row, 1:4] = (_SENTENCE_START if token == START else _SENTENCE_END, _WORD_END, PADDING)[: max_characters - 1]
             ids[row, 4:] = PADDING
     return ids

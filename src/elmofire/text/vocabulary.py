@@ -4,6 +4,7 @@ import gzip
 import warnings
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from elmofire.errors import InputError, ModelError
@@ -11,6 +12,7 @@ from elmofire.text.characters import END, START
 
 UNKNOWN = "<UNK>"
 _NOT_A_WORD = "!!!MAXTERMID"  # old files hold this line; it takes no id
+_MAX_BYTES = 128 << 20  # unpacked; the 800,000 words of the published models take 8 MB
 
 
 class Vocabulary:
@@ -59,8 +61,11 @@ class Vocabulary:
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read `vocab.txt` or `vocab.txt.gz`."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = data.decode("utf-8-sig").split("\n")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ModelError(f"{path}: more than {_MAX_BYTES:,} bytes are too many for a vocabulary")
+        vocabulary = Vocabulary(_words(data))
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ModelError(f"{path}:{line}: the vocabulary is not utf-8") from None
@@ -68,9 +73,6 @@ def read_vocabulary(path: Path) -> Vocabulary:
         raise ModelError(f"{path}: the vocabulary cannot be unpacked: {error}") from None
     except OSError as error:
         raise ModelError(f"{path}: the vocabulary cannot be read: {error.strerror}") from None
-    if lines and not lines[-1].strip():
-        lines.pop()
-    vocabulary = Vocabulary(word for line in lines if (word := line.strip()) != _NOT_A_WORD)
     if not any(vocabulary.words):
         raise ModelError(f"{path}: the vocabulary is empty", hint="one word a line, as the model was trained with")
     if vocabulary.repeated:
@@ -79,3 +81,23 @@ def read_vocabulary(path: Path) -> Vocabulary:
             stacklevel=2,
         )
     return vocabulary
+
+
+def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
+    """Write `vocab.txt`; what would not be read back as it is, such as a word with a line break in it, is an error."""
+    data = "".join(f"{word}\n" for word in vocabulary.words).encode(errors="replace")
+    back = _words(data)
+    if back != vocabulary.words or not any(back):
+        wrong = next((word for word, read in zip_longest(vocabulary.words, back) if word != read), "")
+        raise ModelError(
+            f"{path.name}: the word {wrong!r} cannot stand there",
+            hint="one word a line, in utf-8, without space around it",
+        )
+    path.write_bytes(data)
+
+
+def _words(data: bytes) -> list[str]:
+    lines = data.decode("utf-8-sig").split("\n")
+    if not lines[-1].strip():
+        lines.pop()
+    return [word for line in lines if (word := line.strip()) != _NOT_A_WORD]

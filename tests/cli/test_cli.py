@@ -1,0 +1,227 @@
+"""The command line as a shell sees it: what goes where, and how it ends."""
+
+import gzip
+import json
+import lzma
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from models import lively, tiny
+
+from elmofire import Embedder, open_embeddings, save_weights
+
+ELMOFIRE = [sys.executable, "-m", "elmofire"]
+
+
+def run(*arguments, text=None, env=None, cwd=None):
+    return subprocess.run(
+        [*ELMOFIRE, *map(str, arguments)], input=text, capture_output=True, text=True, env={**os.environ, **(env or {})}, cwd=cwd
+    )
+
+
+@pytest.fixture
+def model(tmp_path):
+    save_weights(lively(tiny()), tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text("Don't go.\n\nWhy not?\n")
+    return tmp_path / "text.txt"
+
+
+TOKENS = [["Do", "n't", "go", "."], [], ["Why", "not", "?"]]
+
+
+class TestEmbed:
+    @pytest.mark.parametrize("suffix", ["hdf5", "npz", "safetensors"])
+    def test_a_file_becomes_a_file(self, model, text, tmp_path, suffix):
+        done = run("embed", "--model", model, "--output", tmp_path / f"v.{suffix}", text, "--json", "--layers", "all")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert (summary["sentences"], summary["tokens"], summary["truncated"]) == (3, 7, 0)
+        assert "3 sentences, 7 tokens in" in done.stderr
+        embeddings = open_embeddings(tmp_path / f"v.{suffix}")
+        for number, expected in enumerate(Embedder.load(model).embed(TOKENS, layers="all")):
+            assert embeddings.tokens(number) == TOKENS[number]
+            np.testing.assert_allclose(embeddings[number], expected, rtol=1e-5, atol=1e-6)
+
+    def test_stdin_becomes_stdout(self, model):
+        done = run("embed", "--model", model, "--layers", "top", "--pretokenized", "--quiet", text="Do n't go .\n\n")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [line["tokens"] for line in lines] == [["Do", "n't", "go", "."], []]
+        expected = Embedder.load(model).embed(TOKENS[:1], layers="top")[0]
+        np.testing.assert_allclose(lines[0]["vectors"], expected, rtol=1e-5, atol=1e-6)
+        assert done.stderr == ""
+
+    def test_every_kind_of_input_is_read(self, model, tmp_path):
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Don't go.\n"))
+        (tmp_path / "b.txt.xz").write_bytes(lzma.compress(b"Don't go.\n"))
+        row = "\t_" * 8
+        (tmp_path / "c.conllu").write_text(
+            f"# text = Don't go.\n1-2\tDon't{row}\n1\tDo{row}\n2\tn't{row}\n3\tgo{row}\n4\t.{row}\n\n"
+        )
+        (tmp_path / "d.jsonl").write_text('{"text": "Don\'t go."}\n["Do", "n\'t", "go", "."]\n')
+        files = [tmp_path / name for name in ("a.txt.gz", "b.txt.xz", "c.conllu", "d.jsonl")]
+        done = run("embed", "-m", model, "-q", *files)
+        assert done.returncode == 0, done.stderr
+        assert [json.loads(line)["tokens"] for line in done.stdout.splitlines()] == [TOKENS[0]] * 5
+
+    def test_options_reach_the_vectors(self, model, text, tmp_path):
+        run("embed", "-m", model, "-o", tmp_path / "v.npz", "--dtype", "float16", "--boundaries", "-l", "0.5,1,2", text)
+        embeddings = open_embeddings(tmp_path / "v.npz")
+        expected = Embedder.load(model).embed(TOKENS, layers=[0.5, 1, 2], boundaries=True)
+        assert embeddings[1].shape == (2, 12)
+        np.testing.assert_array_equal(embeddings[0], expected[0].astype(np.float16))
+
+    def test_long_tokens_are_noted(self, model):
+        assert "2 tokens were longer than 11 bytes" in run("embed", "-m", model, text="abcdefghijklm nopqrstuvwxyz\n").stderr
+
+    def test_an_interrupted_run_goes_on_where_it_was(self, tmp_path):
+        """Killed in the middle, given again: the output is that of a run that was left alone."""
+        save_weights(lively(tiny(encoder_width=1024)), tmp_path / "model")
+        text = tmp_path / "text.txt"
+        text.write_text("".join(f"sentence {n} of a longer text {n * 7} and so on\n" for n in range(4000)))
+        command = [*ELMOFIRE, "embed", "-m", str(tmp_path / "model"), "-o", str(tmp_path / "v.safetensors"), "--layers", "0", "-q"]
+        process = subprocess.Popen([*command, "--pretokenized", str(text)])
+        parts = tmp_path / "v.safetensors.parts"
+        deadline = time.monotonic() + 120
+        while not (parts / "000001.npy").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "v.safetensors").exists()
+        done = subprocess.run([*command, "--pretokenized", "--json", str(text)], capture_output=True, text=True)
+        summary = json.loads(done.stdout)
+        assert summary["resumed"] > 0
+        assert summary["sentences"] == 4000
+        embeddings = open_embeddings(tmp_path / "v.safetensors")
+        elmo = Embedder.load(tmp_path / "model")
+        for number in (0, 1700, 3999):
+            assert embeddings.tokens(number)[1] == str(number)
+            np.testing.assert_allclose(embeddings[number], elmo.embed([embeddings.tokens(number)], layers=0)[0], rtol=1e-5, atol=1e-5)
+        assert not parts.exists()
+
+    def test_progress_moves_in_a_terminal_and_leaves_nothing_behind(self, tmp_path):
+        (tmp_path / "text.txt").write_text("a sentence of some words\n" * 30_000)
+        mine, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*ELMOFIRE, "embed", "-m", "random-small", "-o", str(tmp_path / "v.npz"), "--layers", "0", str(tmp_path / "text.txt")],
+            stderr=theirs,
+        )
+        os.close(theirs)
+        seen = b""
+        while chunk := _read(mine):
+            seen += chunk
+        assert process.wait() == 0
+        moving, _, last = seen.decode().replace("\r\n", "\n").rpartition("\r")
+        assert "tokens/s" in moving
+        assert "left" in moving
+        assert last.startswith("30,000 sentences, 150,000 tokens in")
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+class TestInfo:
+    def test_it_describes_a_model(self, model):
+        done = run("info", model, "--json")
+        described = json.loads(done.stdout)
+        assert (described["cells"], described["width"], described["layers"]) == (11, 12, 3)
+        assert described["here"]["device"] == "cpu"
+        shown = run("info", model).stdout
+        assert "cells              11" in shown
+        assert "penn 1 (en)" in shown
+
+    def test_a_pair_is_named_with_a_comma(self, model, tmp_path):
+        from elmofire import load_weights
+
+        save_weights(load_weights(model), tmp_path / "old", to="hdf5")
+        done = run("info", f"{tmp_path / 'old/options.json'},{tmp_path / 'old/weights.hdf5'}", "--json")
+        assert json.loads(done.stdout)["format"] == "hdf5"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["embed"], "the default model en-small is not in this package"),
+            (["info"], "random-small"),
+            (["embed", "-m", "random-smal"], "did you mean random-small?"),
+            (["embed", "-m", "random-small", "-l", "middle"], "--layers is 'middle'"),
+            (["embed", "-m", "random-small", "-l", "7"], "layers 0 to 2"),
+            (["embed", "-m", "random-small", "-o", "vectors.txt"], "should end in .hdf5"),
+            (["embed", "-m", "random-small", "no-such-file.txt"], "no-such-file.txt"),
+            (["embed", "-m", "random-small", "--device", "toaster"], "toaster"),
+            (["embed", "-m", "random-small", "--threads", "0"], "threads"),
+            (["embed", "-m", "random-small", "--format", "pdf"], "pdf"),
+            (["nonsense"], "nonsense"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+    def test_a_mistake_is_one_error_and_exit_code_2(self, arguments, said, tmp_path):
+        done = run(*arguments, text="", cwd=tmp_path)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.lower().count("error:") == 1
+        assert done.stdout == ""
+        assert list(tmp_path.iterdir()) == []
+
+    def test_bad_input_in_the_middle_names_the_line(self, model, tmp_path):
+        (tmp_path / "text.txt").write_bytes(b"good\nb\xe4d\n")
+        done = run("embed", "-m", model, "-o", tmp_path / "v.npz", tmp_path / "text.txt")
+        assert done.returncode == 2
+        assert "text.txt:2" in done.stderr
+        assert not (tmp_path / "v.npz").exists()
+
+    def test_a_place_that_cannot_be_written_is_an_error(self, model, text):
+        done = run("embed", "-m", model, "-o", "/proc/nowhere/v.npz", text)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+    def test_debug_shows_the_traceback(self, tmp_path):
+        assert "Traceback" in run("info", tmp_path, env={"ELMOFIRE_DEBUG": "1"}).stderr
+
+    def test_interrupting_ends_with_130(self, model):
+        process = subprocess.Popen([*ELMOFIRE, "embed", "-m", str(model)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in stderr
+
+    def test_a_reader_that_leaves_ends_it_quietly(self, model):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([*ELMOFIRE, "embed", "-m", str(model), "-q"], **pipes)
+        process.stdout.close()
+        process.stdin.write(b"some words here\n" * 2000)
+        process.stdin.close()
+        with process.stderr:
+            assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == -signal.SIGPIPE
+
+
+def test_the_demo_says_what_it_is():
+    done = run("demo", env={"NO_COLOR": "1"})
+    assert done.returncode == 0, done.stderr
+    assert "seeded random weights" in done.stdout
+    assert "(3, 10, 256)" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_help_names_every_command():
+    shown = run("--help").stdout
+    for command in ("demo", "embed", "info"):
+        assert command in shown

@@ -1,0 +1,89 @@
+"""The same vectors from a GPU: against the definition, with TF32 allowed around, and where its memory runs out."""
+
+import numpy as np
+import pytest
+import torch
+from models import lively, tiny
+
+from elmofire import Elmo, Embedder
+from elmofire.engine import definition
+from elmofire.engine.batches import token_ids
+from elmofire.formats.config import small
+from elmofire.model import torch_engine
+from elmofire.model.bilm import BiLM
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")]
+
+SENTENCES = [["the", "cat", "sat", "on", "a", "mat"], ["unseen", "日本語"], [], ["a"] * 30]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [tiny(), tiny(directions=("backward",)), tiny(layers=1), tiny(cells=6, lstm_projection=False), tiny(cell_clip=None, projection_clip=0.2)],
+    ids=["plain", "backward only", "one layer", "no projection", "one clip"],
+)
+def test_layers_equal_the_definition(config):
+    weights = lively(config, seed=3)
+    elmo = Embedder(weights, device="cuda")
+    assert elmo.info()["engine"] == "torch"
+    for found, sentence in zip(elmo.embed(SENTENCES, layers="all", boundaries=True), SENTENCES, strict=True):
+        ids = token_ids(["<S>", *sentence, "</S>"], config, None)
+        expected, _ = definition.layers(config, weights.arrays, ids)
+        np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=2e-6)
+
+
+def test_auto_finds_the_gpu_and_agrees_with_the_cpu_engine():
+    weights = lively(small(), seed=1)
+    gpu, cpu = Embedder(weights), Embedder(weights, device="cpu")
+    assert (gpu.info()["engine"], cpu.info()["engine"]) == ("torch", "numpy")
+    torch.set_float32_matmul_precision("high")  # what training scripts do: it must not reach the vectors
+    try:
+        found = gpu.embed(SENTENCES, layers="all")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for x, y in zip(found, cpu.embed(SENTENCES, layers="all"), strict=True):
+        assert (np.linalg.norm(x - y, axis=-1) <= 5e-6 * np.linalg.norm(y, axis=-1)).all()
+
+
+def test_the_state_is_carried():
+    weights = lively(tiny())
+    gpu, cpu = Embedder(weights, device="cuda"), Embedder(weights, device="cpu")
+    states = [gpu.zero_state(), cpu.zero_state()]
+    for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
+        results = [elmo.embed(batch, layers="top", state=state) for elmo, state in zip((gpu, cpu), states, strict=True)]
+        states = [state for _, state in results]
+        for x, y in zip(results[0][0], results[1][0], strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_a_full_gpu_halves_the_batches_and_goes_on(monkeypatch):
+    weights = lively(small(), seed=1)
+    sentences = [[f"w{n}"] * 60 for n in range(256)]
+    expected = Embedder(weights, device="cpu").embed(sentences[:2] + sentences[-2:])
+    elmo = Embedder(weights, device="cuda")
+    elmo.batch_tokens = 256 * 62
+    monkeypatch.setattr(torch_engine, "_WINDOW_ROWS", 1 << 30)  # all steps at once, so that the pool's size is what counts
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (200 << 20)) / total)
+    try:
+        found = elmo.embed(sentences)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert elmo.batch_tokens < 256 * 62
+    for x, y in zip(found[:2] + found[-2:], expected, strict=True):
+        assert (np.linalg.norm(x - y, axis=-1) <= 5e-6 * np.linalg.norm(y, axis=-1)).all()
+
+
+def test_the_layer_trains_there():
+    elmo = Elmo(BiLM.from_weights(lively(tiny())), trainable=True, dropout=0.1).cuda()
+    optimizer = torch.optim.SGD(elmo.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        output = elmo(SENTENCES)
+        loss = (output.representations[0] - 1).square()[output.mask].mean() + elmo.penalty()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
