@@ -28,7 +28,7 @@ fix: .venv/dev.stamp
 	.venv/bin/ruff format .
 
 bench: .venv/dev.stamp
-	cd benchmarks && for file in loading startup embedding; do ../.venv/bin/python $$file.py || exit 1; done
+	cd benchmarks && for file in loading startup; do ../.venv/bin/python $$file.py || exit 1; done && ../.venv/bin/python tables.py
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmofire needs Python 3.11 or newer; say make PYTHON=...")'

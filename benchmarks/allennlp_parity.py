@@ -14,7 +14,9 @@ from records import keep
 
 from elmofire import Embedder, load_weights, save_weights
 from elmofire.formats.config import BilmConfig, EncoderConfig, small
-from elmofire.formats.initial import initial_weights
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from models import lively  # noqa: E402
 
 SENTENCES = [
     ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "."],
@@ -55,7 +57,7 @@ np.savez(sys.argv[3], *[layers[:, b, : len(sentence) + 2] for b, sentence in enu
 
 def main(python: str) -> None:
     for name, config in MODELS.items():
-        weights = initial_weights(config, seed=11)
+        weights = lively(config, seed=11)
         with tempfile.TemporaryDirectory() as folder:
             # Through both formats: what AllenNLP reads has been native in between.
             save_weights(weights, Path(folder, "native"))

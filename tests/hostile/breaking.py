@@ -75,7 +75,7 @@ def _files(format: str, model: str, storage: str) -> dict[str, bytes]:
 def write_model(folder: Path, format: str, model: str = "characters", *, storage: str = "float32") -> Path:
     """A whole model in a new folder `folder/model`."""
     folder = folder / "model"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name, content in _files(format, model, storage).items():
         (folder / name).write_bytes(content)
     return folder

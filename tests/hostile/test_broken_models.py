@@ -171,7 +171,7 @@ class TestInt8:
     def test_a_scale_without_int8_numbers_is_named(self, tmp_path):
         folder = write_model(tmp_path, "native", "words", storage="int8")
         edit_dataset(folder / "model.safetensors", "head.weight", lambda array: array.astype(np.float32))
-        assert "head.weight.scale is unknown" in error_of(folder)
+        assert "head.weight.scale has no place" in error_of(folder)
 
 
 def test_a_head_inside_the_weight_file_is_checked_too(tmp_path):

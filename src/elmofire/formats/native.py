@@ -113,21 +113,21 @@ def _check(folder: Path, config: BilmConfig, tensors: MappedTensors, vocabulary:
             expected[f"{name}.scale"] = shape[:1]
     for name, shape in expected.items():
         if name not in tensors:
-            problems.append(f"{TENSORS}: {name} is missing")
+            problems.append(f"{name} is missing")
         elif tensors.shape(name) != shape:
-            problems.append(f"{TENSORS}: {name} has the shape {tensors.shape(name)}, but {CONFIG} asks for {shape}")
+            problems.append(f"{name} has the shape {tensors.shape(name)}, but should have {shape}")
         elif tensors.dtype(name) not in (known := STORAGES.values() if name in shapes else ["F32"]):
-            problems.append(
-                f"{TENSORS}: {name} is stored as {tensors.dtype(name)}, but should be one of {', '.join(known)}"
-            )
-    problems += [f"{TENSORS}: {name} is unknown to {CONFIG}" for name in tensors.names() if name not in expected]
+            problems.append(f"{name} is stored as {tensors.dtype(name)}, but should be one of {', '.join(known)}")
+    problems += [
+        f"{name} has no place in the model that {CONFIG} describes" for name in tensors.names() if name not in expected
+    ]
     for part, rows in (("encoder.words", config.encoder.words), ("head.weight", config.head)):
         if vocabulary is not None and rows not in (0, len(vocabulary)):
             problems.append(f"{VOCABULARY} has {len(vocabulary)} words, but {part} has {rows} rows")
     if config.encoder.words and vocabulary is None:
         problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
     if problems:
-        raise ModelError.from_problems(str(folder), problems)
+        raise ModelError.from_problems(f"{folder / CONFIG} and {TENSORS}", problems)
 
 
 def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str | None = None) -> None:

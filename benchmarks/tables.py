@@ -1,0 +1,83 @@
+"""Tables in the docs, made from benchmarks/results. Run: python benchmarks/tables.py (with --check: only say whether they are current)
+
+A page says where: <!-- table NAME --> and <!-- end --> on lines of their own. Of each case the newest record counts.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks/results"
+
+
+def newest(name: str, *keys: str) -> list[dict]:
+    records = {}
+    for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        records[tuple(record[key] for key in keys)] = record
+    return list(records.values())
+
+
+def loading() -> list[list[str]]:
+    rows = [["format", "seconds (least to most)", "times reading the file", "peak memory, times the weights"]]
+    for record in newest("loading", "format"):
+        seconds, ratio, memory = record["load_seconds"], record["load_over_read"], record["peak_memory_over_weights"]
+        spread = f"{seconds['median']:.3f} ({seconds['least']:.3f} to {seconds['most']:.3f})"
+        rows.append([record["format"], spread, f"{ratio['median']:.2f}", f"{memory['median']:.2f}"])
+    return rows
+
+
+def startup() -> list[list[str]]:
+    rows = [["process", "seconds, median", "least to most"]]
+    for record in newest("startup", "case"):
+        seconds = record["seconds"]
+        rows.append([record["case"], f"{seconds['median']:.2f}", f"{seconds['least']:.2f} to {seconds['most']:.2f}"])
+    return rows
+
+
+def exactness() -> list[list[str]]:
+    rows = [["against", "engine", "numbers", "largest error", "largest beyond 1e-5 relative (bound 2e-6)"]]
+    for record in sorted(newest("exactness", "engine", "case"), key=lambda record: record["case"]):
+        figures = [f"{record['numbers']:,}", f"{record['largest_error']:.1e}", f"{record['beyond_1e_5_relative']:.1e}"]
+        rows.append([record["case"], record["engine"], *figures])
+    return rows
+
+
+def allennlp() -> list[list[str]]:
+    rows = [["model", "largest value", "largest difference", "beyond 1e-5 relative (bound 2e-6)"]]
+    for record in newest("allennlp_parity", "model"):
+        figures = [f"{record['largest_value']:.2f}", f"{record['largest_difference']:.1e}", f"{max(record['beyond_1e_5_relative'], 0):.1e}"]
+        rows.append([record["model"], *figures])
+    return rows
+
+
+TABLES = {"loading": loading, "startup": startup, "exactness": exactness, "allennlp": allennlp}
+
+
+def rendered(text: str) -> str:
+    def table(match: re.Match) -> str:
+        head, *body = TABLES[match[1]]()
+        lines = [head, ["---"] * len(head), *body]
+        shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"<!-- table {match[1]} -->\n{shown}\n<!-- end -->"
+
+    return re.sub(r"<!-- table (\w+) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        if rendered(text) != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if "--check" not in sys.argv:
+                page.write_text(rendered(text), encoding="utf-8")
+    if stale:
+        print(("stale: " if "--check" in sys.argv else "made anew: ") + ", ".join(stale))
+    sys.exit(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    main()
