@@ -187,6 +187,10 @@ class Embedder:
         """Token lists as they are, strings tokenized; a bare string or a mixture is an error."""
         return token_lists(sentences, lambda text: [token.text for token in self.tokenize(text)])
 
+    def clear_cache(self) -> None:
+        """Forget the words seen so far: vectors stay the same, short of rounding."""
+        self._cache = VectorCache(self._cache.limit)
+
     # -- what it is --------------------------------------------------------------------------------------------------
 
     def info(self) -> dict[str, Any]:

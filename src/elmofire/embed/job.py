@@ -5,7 +5,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from elmofire.embed.selection import LayerChoice, select
 from elmofire.embed.sentences import Sentences
 from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
+from elmofire.formats.weights import Array
 
 _PIECE_BYTES = 64 << 20
 
@@ -71,9 +72,12 @@ def embed_to_file(
             done = parts.sentences
             if done and progress:
                 progress(done, 0)
-            stream = elmo.stream(islice(sentences, done, None), layers, boundaries=boundaries, progress=progress)
-            for piece in _pieces(stream, np.dtype(dtype), selection.empty(elmo.config.layers)):
-                parts.add(piece)
+            # Each piece is cut and computed as if it were the only one, so that an interruption cannot change a bit of the rest.
+            remaining = elmo.token_lists(islice(sentences, done, None))
+            for tokens in _cut(remaining, selection.row_bytes(elmo.config.layers, dtype), boundaries=boundaries):
+                elmo.clear_cache()
+                vectors = [found for _, found in elmo.stream(tokens, layers, boundaries=boundaries, progress=progress)]
+                parts.add(_piece(tokens, vectors, dtype, selection.empty(elmo.config.layers)))
             write_embeddings(output, parts.pieces, metadata)
             report = JobReport(parts.sentences, parts.tokens, done)
             parts.remove()
@@ -83,26 +87,25 @@ def embed_to_file(
     return report
 
 
-def _pieces(stream: Iterator[tuple[list[str], np.ndarray]], dtype: np.dtype, empty: np.ndarray) -> Iterator[Piece]:
-    """Sentences gathered until they are worth a file; at least one piece, which tells shape and dtype."""
-    tokens: list[list[str]] = []
-    rows: list[np.ndarray] = []
+def _cut(sentences: Iterator[Sequence[str]], row_bytes: int, *, boundaries: bool) -> Iterator[list[list[str]]]:
+    """Sentences gathered until their vectors are worth a file; at least one piece, which tells shape and dtype."""
+    piece: list[list[str]] = []
     size, first = 0, True
-
-    def gathered() -> Piece:
-        vectors = np.concatenate(rows) if rows else np.moveaxis(empty, -2, 0)
-        with np.errstate(over="ignore"):
-            return Piece(tokens, [len(part) for part in rows], vectors.astype(dtype, copy=False))
-
-    for sentence, vectors in stream:
-        tokens.append(sentence)
-        rows.append(np.moveaxis(vectors, -2, 0))
-        size += vectors.nbytes
+    for tokens in sentences:
+        piece.append(list(tokens))
+        size += (len(tokens) + 2 * boundaries) * row_bytes
         if size >= _PIECE_BYTES:
-            yield gathered()
-            tokens, rows, size, first = [], [], 0, False
-    if tokens or first:
-        yield gathered()
+            yield piece
+            piece, size, first = [], 0, False
+    if piece or first:
+        yield piece
+
+
+def _piece(tokens: list[list[str]], vectors: list[Array], dtype: str, empty: Array) -> Piece:
+    rows = [np.moveaxis(found, -2, 0) for found in vectors]
+    joined = np.concatenate(rows) if rows else np.moveaxis(empty, -2, 0)
+    with np.errstate(over="ignore"):
+        return Piece(tokens, [len(found) for found in rows], joined.astype(dtype, copy=False))
 
 
 class Parts:

@@ -31,6 +31,10 @@ class Selection:
             mixed += np.float32(share) * layer
         return mixed
 
+    def row_bytes(self, layers: int, dtype: str) -> int:
+        """What one token's vectors take."""
+        return self.width * (1 if self.shares is not None else layers + 1) * np.dtype(dtype).itemsize
+
     def empty(self, layers: int) -> Array:
         """The vectors of no tokens."""
         return np.zeros((0, self.width) if self.shares is not None else (layers + 1, 0, self.width), dtype=np.float32)
