@@ -16,7 +16,7 @@ from elmofire import Embedder, load_weights, save_weights
 from elmofire.formats.config import BilmConfig, EncoderConfig, small
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from models import lively  # noqa: E402
+from models import lively
 
 SENTENCES = [
     ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "."],
@@ -30,11 +30,20 @@ SENTENCES = [
 MODELS = {
     "small": small(),
     "odd sizes": BilmConfig(
-        encoder=EncoderConfig(width=10, filters=((1, 3), (3, 9), (7, 5)), character_dim=7, highways=3), cells=33, projection=10
+        encoder=EncoderConfig(width=10, filters=((1, 3), (3, 9), (7, 5)), character_dim=7, highways=3),
+        cells=33,
+        projection=10,
     ),
-    "one layer": BilmConfig(encoder=EncoderConfig(width=8, filters=((2, 20),), highways=1), cells=16, projection=8, layers=1),
+    "one layer": BilmConfig(
+        encoder=EncoderConfig(width=8, filters=((2, 20),), highways=1), cells=16, projection=8, layers=1
+    ),
     "four layers, tight clips": BilmConfig(
-        encoder=EncoderConfig(width=8, filters=((2, 20),), highways=1), cells=16, projection=8, layers=4, cell_clip=0.2, projection_clip=0.1
+        encoder=EncoderConfig(width=8, filters=((2, 20),), highways=1),
+        cells=16,
+        projection=8,
+        layers=4,
+        cell_clip=0.2,
+        projection_clip=0.1,
     ),
     "tanh, cells as wide as the projection": BilmConfig(
         encoder=EncoderConfig(width=16, filters=((2, 20),), highways=1, activation="tanh"), cells=16, projection=16
@@ -70,7 +79,14 @@ def main(python: str) -> None:
         error = max(float(np.abs(x - y).max()) for x, y in zip(ours, theirs, strict=True))
         excess = max(float((np.abs(x - y) - 1e-5 * np.abs(y)).max()) for x, y in zip(ours, theirs, strict=True))
         largest = max(float(np.abs(y).max()) for y in theirs)
-        keep("allennlp_parity", model=name, largest_difference=error, beyond_1e_5_relative=excess, largest_value=largest, holds=excess <= 2e-6)
+        keep(
+            "allennlp_parity",
+            model=name,
+            largest_difference=error,
+            beyond_1e_5_relative=excess,
+            largest_value=largest,
+            holds=excess <= 2e-6,
+        )
         if excess > 2e-6:
             sys.exit(f"{name}: AllenNLP's vectors differ by {error}")
 

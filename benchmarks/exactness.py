@@ -80,7 +80,14 @@ def measure(engine: str) -> None:
 
 
 def record(engine: str, case: str, largest: Largest) -> None:
-    keep("exactness", engine=engine, case=case, numbers=largest.numbers, largest_error=largest.error, beyond_1e_5_relative=largest.excess)
+    keep(
+        "exactness",
+        engine=engine,
+        case=case,
+        numbers=largest.numbers,
+        largest_error=largest.error,
+        beyond_1e_5_relative=largest.excess,
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,13 @@ RESULTS = Path(__file__).parent / "results"
 
 def keep(name: str, **figures: object) -> None:
     """Append one record to results/NAME.jsonl and print it."""
-    record = {"benchmark": name, "date": time.strftime("%Y-%m-%d"), "commit": _commit(), "machine": _machine(), **figures}
+    record = {
+        "benchmark": name,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "machine": _machine(),
+        **figures,
+    }
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
@@ -24,7 +30,9 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def _commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
     return found.stdout.strip() or "unknown"
 
 

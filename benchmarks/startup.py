@@ -29,7 +29,17 @@ def main() -> None:
         text.write_text("Stick to the plan, and don't look back.\n")
 
         def embed(output: str) -> tuple[str, ...]:
-            return ("-m", "elmofire", "embed", "--quiet", "--model", str(model), "--output", str(Path(folder, output)), str(text))
+            return (
+                "-m",
+                "elmofire",
+                "embed",
+                "--quiet",
+                "--model",
+                str(model),
+                "--output",
+                str(Path(folder, output)),
+                str(text),
+            )
 
         cases = {
             "python": ("-c", "pass"),

@@ -48,7 +48,11 @@ def exactness() -> list[list[str]]:
 def allennlp() -> list[list[str]]:
     rows = [["model", "largest value", "largest difference", "beyond 1e-5 relative (bound 2e-6)"]]
     for record in newest("allennlp_parity", "model"):
-        figures = [f"{record['largest_value']:.2f}", f"{record['largest_difference']:.1e}", f"{max(record['beyond_1e_5_relative'], 0):.1e}"]
+        figures = [
+            f"{record['largest_value']:.2f}",
+            f"{record['largest_difference']:.1e}",
+            f"{max(record['beyond_1e_5_relative'], 0):.1e}",
+        ]
         rows.append([record["model"], *figures])
     return rows
 

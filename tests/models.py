@@ -24,8 +24,19 @@ needs_shared = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"the published 
 def tiny(**changes) -> BilmConfig:
     """A model of odd sizes; `encoder_*` changes go to its encoder."""
     inner = {key.removeprefix("encoder_"): changes.pop(key) for key in list(changes) if key.startswith("encoder_")}
-    encoder = EncoderConfig(**{"width": 6, "filters": ((1, 3), (2, 5), (4, 7)), "character_dim": 5, "max_characters": 13, "highways": 1, **inner})
-    return BilmConfig(**{"encoder": encoder, "cells": 11, "projection": 6, "cell_clip": 3.0, "projection_clip": 3.0, **changes})
+    encoder = EncoderConfig(
+        **{
+            "width": 6,
+            "filters": ((1, 3), (2, 5), (4, 7)),
+            "character_dim": 5,
+            "max_characters": 13,
+            "highways": 1,
+            **inner,
+        }
+    )
+    return BilmConfig(
+        **{"encoder": encoder, "cells": 11, "projection": 6, "cell_clip": 3.0, "projection_clip": 3.0, **changes}
+    )
 
 
 def words_only(words: int, **changes) -> BilmConfig:

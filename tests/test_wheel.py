@@ -17,7 +17,19 @@ WHEELS = ROOT / ".wheels"
 def wheel(tmp_path_factory):
     built = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(ROOT)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "-w",
+            str(built),
+            str(ROOT),
+        ],
         check=True,
     )
     (path,) = built.glob("elmofire-*.whl")
@@ -40,7 +52,9 @@ def python(wheel, tmp_path_factory):
 
 
 def run(*command, cwd, text=None):
-    done = subprocess.run(list(map(str, command)), cwd=cwd, input=text, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, input=text, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -56,7 +70,16 @@ def test_it_embeds_from_python_without_torch(python, tmp_path):
 
 def test_it_embeds_from_the_shell_without_torch(python, tmp_path):
     script = python.parent / "elmofire"
-    run(script, "embed", "--model", "random-small", "--output", "vectors.hdf5", cwd=tmp_path, text="Stick to the plan.\n")
+    run(
+        script,
+        "embed",
+        "--model",
+        "random-small",
+        "--output",
+        "vectors.hdf5",
+        cwd=tmp_path,
+        text="Stick to the plan.\n",
+    )
     shape = run(python, "-c", "import elmofire; print(elmofire.open_embeddings('vectors.hdf5')[0].shape)", cwd=tmp_path)
     assert shape.strip() == "(5, 256)"
     assert json.loads(run(script, "info", "random-small", "--json", cwd=tmp_path))["here"]["torch"] is None
@@ -64,7 +87,9 @@ def test_it_embeds_from_the_shell_without_torch(python, tmp_path):
 
 def test_what_needs_torch_says_so(python, tmp_path):
     for name in ("Elmo", "BiLM", "ScalarMix"):
-        program = f"import elmofire\ntry:\n    elmofire.{name}\nexcept elmofire.MissingExtra as error:\n    print(error)"
+        program = (
+            f"import elmofire\ntry:\n    elmofire.{name}\nexcept elmofire.MissingExtra as error:\n    print(error)"
+        )
         assert 'pip install "elmofire[torch]"' in run(python, "-c", program, cwd=tmp_path)
     program = "import elmofire\ntry:\n    elmofire.Embedder.load('random-small', device='cuda')\nexcept elmofire.MissingExtra as error:\n    print(error)"
     assert 'pip install "elmofire[torch]"' in run(python, "-c", program, cwd=tmp_path)

@@ -13,16 +13,27 @@ Table = TypeVar("Table")
 
 _LISTED = 20  # unknown keys of a table: a file from outside may have any number
 _REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxlong = 3, 60, 60
 
 
 def shown(value: object) -> str:
     """A value for an error's text: what comes from outside may be huge, or nested very deeply.
 
-    >>> shown([[1, 32], [2, "x" * 1000]])
-    "[[1, 32], [2, 'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx']]"
+    >>> shown([[1, 32], list(range(1000))])
+    '[[1, 32], [0, 1, 2, 3, 4, 5, ...]]'
     """
-    return _REPR.repr(value)
+    text = _REPR.repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def named(name: str) -> str:
+    """A name from outside for an error's text: on one line, and not too long.
+
+    >>> named("layers\\nerror: none")
+    'layers\\\\nerror: none'
+    """
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def build(kind: type[Table], table: Mapping[str, Any], *, where: str = "") -> Table:
@@ -46,8 +57,8 @@ def _fill(kind: type[Table], table: Mapping[str, Any], prefix: str, problems: li
     known = {field.name: field for field in fields(cast(Any, kind))}
     unknown = [key for key in table if key not in known]
     for key in unknown[:_LISTED]:
-        near = difflib.get_close_matches(key[:60], known, n=1)
-        problems.append(f"unknown key `{prefix}{key[:60]}`" + (f", did you mean `{near[0]}`?" if near else ""))
+        near = difflib.get_close_matches(key[:100], known, n=1)
+        problems.append(f"unknown key `{prefix}{named(key)}`" + (f", did you mean `{near[0]}`?" if near else ""))
     if len(unknown) > _LISTED:
         problems.append(f"{len(unknown) - _LISTED} more unknown keys")
     hints = get_type_hints(kind)

@@ -21,7 +21,12 @@ ELMOFIRE = [sys.executable, "-m", "elmofire"]
 
 def run(*arguments, text=None, env=None, cwd=None):
     return subprocess.run(
-        [*ELMOFIRE, *map(str, arguments)], input=text, capture_output=True, text=True, env={**os.environ, **(env or {})}, cwd=cwd
+        [*ELMOFIRE, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
     )
 
 
@@ -82,14 +87,27 @@ class TestEmbed:
         np.testing.assert_array_equal(embeddings[0], expected[0].astype(np.float16))
 
     def test_long_tokens_are_noted(self, model):
-        assert "2 tokens were longer than 11 bytes" in run("embed", "-m", model, text="abcdefghijklm nopqrstuvwxyz\n").stderr
+        assert (
+            "2 tokens were longer than 11 bytes"
+            in run("embed", "-m", model, text="abcdefghijklm nopqrstuvwxyz\n").stderr
+        )
 
     def test_an_interrupted_run_goes_on_where_it_was(self, tmp_path):
         """Killed in the middle, given again: the output is that of a run that was left alone."""
         save_weights(lively(tiny(encoder_width=1024)), tmp_path / "model")
         text = tmp_path / "text.txt"
         text.write_text("".join(f"sentence {n} of a longer text {n * 7} and so on\n" for n in range(4000)))
-        command = [*ELMOFIRE, "embed", "-m", str(tmp_path / "model"), "-o", str(tmp_path / "v.safetensors"), "--layers", "0", "-q"]
+        command = [
+            *ELMOFIRE,
+            "embed",
+            "-m",
+            str(tmp_path / "model"),
+            "-o",
+            str(tmp_path / "v.safetensors"),
+            "--layers",
+            "0",
+            "-q",
+        ]
         process = subprocess.Popen([*command, "--pretokenized", str(text)])
         parts = tmp_path / "v.safetensors.parts"
         deadline = time.monotonic() + 120
@@ -106,14 +124,26 @@ class TestEmbed:
         elmo = Embedder.load(tmp_path / "model")
         for number in (0, 1700, 3999):
             assert embeddings.tokens(number)[1] == str(number)
-            np.testing.assert_allclose(embeddings[number], elmo.embed([embeddings.tokens(number)], layers=0)[0], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                embeddings[number], elmo.embed([embeddings.tokens(number)], layers=0)[0], rtol=1e-5, atol=1e-5
+            )
         assert not parts.exists()
 
     def test_progress_moves_in_a_terminal_and_leaves_nothing_behind(self, tmp_path):
         (tmp_path / "text.txt").write_text("a sentence of some words\n" * 30_000)
         mine, theirs = pty.openpty()
         process = subprocess.Popen(
-            [*ELMOFIRE, "embed", "-m", "random-small", "-o", str(tmp_path / "v.npz"), "--layers", "0", str(tmp_path / "text.txt")],
+            [
+                *ELMOFIRE,
+                "embed",
+                "-m",
+                "random-small",
+                "-o",
+                str(tmp_path / "v.npz"),
+                "--layers",
+                "0",
+                str(tmp_path / "text.txt"),
+            ],
             stderr=theirs,
         )
         os.close(theirs)
@@ -195,7 +225,9 @@ class TestMistakes:
         assert "Traceback" in run("info", tmp_path, env={"ELMOFIRE_DEBUG": "1"}).stderr
 
     def test_interrupting_ends_with_130(self, model):
-        process = subprocess.Popen([*ELMOFIRE, "embed", "-m", str(model)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*ELMOFIRE, "embed", "-m", str(model)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)

@@ -33,7 +33,9 @@ class TestLayers:
                 np.testing.assert_array_equal(elmo.embed(SENTENCES, layers=j)[row], layers[j])
             weights = np.exp([0.5, -1.0, 2.0])
             expected = np.einsum("l,ltd->td", weights / weights.sum(), layers)
-            np.testing.assert_allclose(elmo.embed(SENTENCES, layers=[0.5, -1.0, 2.0])[row], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                elmo.embed(SENTENCES, layers=[0.5, -1.0, 2.0])[row], expected, rtol=1e-5, atol=1e-6
+            )
 
     def test_layer_0_is_the_word_without_context_once_per_direction(self, elmo):
         (one, other) = elmo.embed([["the", "cat"], ["a", "cat", "too"]], layers=0)
@@ -45,7 +47,9 @@ class TestLayers:
         forward = Embedder(lively(tiny(directions=("forward",))))
         np.testing.assert_allclose(forward.embed(SENTENCES)[0], both.embed(SENTENCES)[0][:, :6], rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.parametrize("layers", ["middle", -1, 3, [0.1, 0.2], [[1, 2, 3]], None, True, {"a": 1}, [float("nan")] * 3])
+    @pytest.mark.parametrize(
+        "layers", ["middle", -1, 3, [0.1, 0.2], [[1, 2, 3]], None, True, {"a": 1}, [float("nan")] * 3]
+    )
     def test_a_wrong_choice_is_an_error(self, elmo, layers):
         with pytest.raises(InputError, match="layers"):
             elmo.embed(SENTENCES, layers=layers)
@@ -268,7 +272,11 @@ class TestDevice:
 
     def test_other_mistakes_are_named(self):
         weights = load_weights("random-small")
-        for options, said in [({"precision": "int4"}, "precision"), ({"threads": 0}, "threads"), ({"device": "toaster"}, "toaster")]:
+        for options, said in [
+            ({"precision": "int4"}, "precision"),
+            ({"threads": 0}, "threads"),
+            ({"device": "toaster"}, "toaster"),
+        ]:
             with pytest.raises(InputError, match=said):
                 Embedder(weights, **options)
 

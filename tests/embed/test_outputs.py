@@ -60,7 +60,12 @@ def test_an_hdf5_file_of_allennlps_own_is_read(tmp_path):
         file["1"] = np.zeros((1, 3), dtype=np.float32)
         file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype(), data=json.dumps({"a b": "0"}))
     embeddings = open_embeddings(tmp_path / "old.hdf5")
-    assert (len(embeddings), embeddings.tokens(0), embeddings.tokens(1), embeddings.metadata) == (2, ["a", "b"], None, {})
+    assert (len(embeddings), embeddings.tokens(0), embeddings.tokens(1), embeddings.metadata) == (
+        2,
+        ["a", "b"],
+        None,
+        {},
+    )
 
 
 def test_other_readers_read_the_other_formats(elmo, tmp_path):
@@ -114,7 +119,9 @@ class TestInterruption:
         (tmp_path / f"whole.{suffix}").unlink()
         assert [file.name for file in tmp_path.iterdir()] == [output.name]
 
-    @pytest.mark.parametrize("change", [{"input_stamp": "text 2"}, {"layers": "top"}, {"dtype": "float16"}, {"input_stamp": None}])
+    @pytest.mark.parametrize(
+        "change", [{"input_stamp": "text 2"}, {"layers": "top"}, {"dtype": "float16"}, {"input_stamp": None}]
+    )
     def test_another_call_starts_anew(self, elmo, tmp_path, change):
         with pytest.raises(KeyboardInterrupt):
             embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")

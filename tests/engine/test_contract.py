@@ -32,7 +32,12 @@ CONFIGS = {
     "forget bias in the bias": tiny(forget_bias=0.0),
     "one cell": tiny(cells=1, projection=1, encoder_width=1),
 }
-SENTENCES = [["the", "cat", "sat", "on", "a", "mat"], ["unseen", "cat"], ["a"], ["naïve", "日本語の長い単語", "the"] * 4]
+SENTENCES = [
+    ["the", "cat", "sat", "on", "a", "mat"],
+    ["unseen", "cat"],
+    ["a"],
+    ["naïve", "日本語の長い単語", "the"] * 4,
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -59,15 +64,20 @@ def test_layers_and_state_equal_the_definition(name, engine):
                     for d, direction in enumerate(config.directions):
                         for k in range(config.layers):
                             h, c = expected_state[direction][k]
-                            np.testing.assert_allclose(np.split(after.hidden[k, row], len(config.directions))[d], h, rtol=1e-5, atol=2e-6)
-                            np.testing.assert_allclose(np.split(after.memory[k, row], len(config.directions))[d], c, rtol=1e-5, atol=2e-6)
+                            np.testing.assert_allclose(
+                                np.split(after.hidden[k, row], len(config.directions))[d], h, rtol=1e-5, atol=2e-6
+                            )
+                            np.testing.assert_allclose(
+                                np.split(after.memory[k, row], len(config.directions))[d], c, rtol=1e-5, atol=2e-6
+                            )
 
 
 def definition_state(config, state, row):
     halves = len(config.directions)
     return {
         direction: {
-            k: (np.split(state.hidden[k, row], halves)[d], np.split(state.memory[k, row], halves)[d]) for k in range(config.layers)
+            k: (np.split(state.hidden[k, row], halves)[d], np.split(state.memory[k, row], halves)[d])
+            for k in range(config.layers)
         }
         for d, direction in enumerate(config.directions)
     }
@@ -96,4 +106,3 @@ def test_a_module_gives_back_the_weights_it_was_built_from():
     assert list(given.arrays) == list(weights.arrays)
     for name, array in weights.arrays.items():
         np.testing.assert_array_equal(given.arrays[name], array)
-

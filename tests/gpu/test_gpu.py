@@ -19,7 +19,13 @@ SENTENCES = [["the", "cat", "sat", "on", "a", "mat"], ["unseen", "日本語"], [
 
 @pytest.mark.parametrize(
     "config",
-    [tiny(), tiny(directions=("backward",)), tiny(layers=1), tiny(cells=6, lstm_projection=False), tiny(cell_clip=None, projection_clip=0.2)],
+    [
+        tiny(),
+        tiny(directions=("backward",)),
+        tiny(layers=1),
+        tiny(cells=6, lstm_projection=False),
+        tiny(cell_clip=None, projection_clip=0.2),
+    ],
     ids=["plain", "backward only", "one layer", "no projection", "one clip"],
 )
 def test_layers_equal_the_definition(config):
@@ -62,7 +68,9 @@ def test_a_full_gpu_halves_the_batches_and_goes_on(monkeypatch):
     expected = Embedder(weights, device="cpu").embed(sentences[:2] + sentences[-2:])
     elmo = Embedder(weights, device="cuda")
     elmo.batch_tokens = 256 * 62
-    monkeypatch.setattr(torch_engine, "_WINDOW_ROWS", 1 << 30)  # all steps at once, so that the pool's size is what counts
+    monkeypatch.setattr(
+        torch_engine, "_WINDOW_ROWS", 1 << 30
+    )  # all steps at once, so that the pool's size is what counts
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (200 << 20)) / total)

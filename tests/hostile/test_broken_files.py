@@ -61,7 +61,7 @@ def test_no_scribbling_gets_past_the_errors(tmp_path, format):
     file = write_model(tmp_path, format) / {"hdf5": "weights.hdf5", "native": "model.safetensors"}[format]
     whole = file.read_bytes()
     rng = np.random.default_rng(2018)
-    refused = 0
+    refused = []
     for _ in range(150):
         damaged = np.frombuffer(whole, dtype=np.uint8).copy()
         places = rng.integers(0, 8000, size=4) % len(damaged)
@@ -71,9 +71,9 @@ def test_no_scribbling_gets_past_the_errors(tmp_path, format):
         try:
             load_all(file.parent)
         except ElmofireError as error:
-            refused += 1
-            assert file.name in str(error)
-    assert refused > 30
+            refused.append(str(error))
+    assert len(refused) > 30
+    assert all(file.name in said for said in refused)
 
 
 class TestJson:
@@ -90,17 +90,17 @@ class TestJson:
         file.write_bytes(file.read_text().encode("utf-16"))
         assert f"{file}: is not utf-8" in error_of(file.parent)
 
-    @json_files
     @pytest.mark.parametrize("depth", [500, 900, 960, 980, 990, 1000, 100_000])
-    @pytest.mark.parametrize("key", ["lstm", "model", "tokenizer", "x"])
-    def test_deep_nesting_is_an_error(self, tmp_path, format, depth, key):
+    @pytest.mark.parametrize(
+        ("format", "key"), [("hdf5", "lstm"), ("hdf5", "char_cnn"), ("native", "model"), ("native", "x")], ids=str
+    )
+    def test_deep_nesting_is_an_error(self, tmp_path, format, key, depth):
         file = write_model(tmp_path, format) / JSON[format]
         start = file.read_text().rstrip().removesuffix("}")
         file.write_text(f'{start}, "{key}": {"[" * depth}{"]" * depth}}}')
-        if depth > 1000 or key != "x" or format == "native":
-            said = error_of(file.parent)
-            assert str(file) in said
-            assert len(said) < 1000
+        said = error_of(file.parent)
+        assert str(file) in said
+        assert len(said) < 1000
 
     @json_files
     def test_a_number_of_a_million_digits_is_an_error(self, tmp_path, format):

@@ -5,7 +5,17 @@ from collections.abc import Iterator
 import h5py
 import numpy as np
 import pytest
-from hostile.breaking import CONFIGS, DATASETS, WORDS, edit_dataset, error_of, load_all, shapes_in, write_model
+from hostile.breaking import (
+    CONFIGS,
+    DATASETS,
+    WORDS,
+    edit_dataset,
+    edit_json,
+    error_of,
+    load_all,
+    shapes_in,
+    write_model,
+)
 from models import lively
 
 from elmofire import save_weights
@@ -151,6 +161,21 @@ def test_a_dataset_that_the_model_has_no_place_for_is_named(tmp_path, format):
     said = error_of(folder)
     assert f"{extra} " in said
     assert f"{template} is missing" in said
+
+
+@pytest.mark.parametrize("format", ["hdf5", "native"])
+def test_a_name_made_to_look_like_an_error_stays_on_its_line(tmp_path, format):
+    folder = write_model(tmp_path, format)
+    file = folder / next(iter(DATASETS[format, "characters"]))
+    template = DATASETS[format, "characters"][file.name][0]
+    for name in ("CNN\nerror: all is lost", "CNN\x1b[31m", f"CNN{'x' * 5000}"):
+        edit_dataset(file, template, lambda array: array, rename=name)
+        template = name
+    edit_json(folder / {"hdf5": "options.json", "native": "config.json"}[format], "un\nerror: known", 1)
+    said = error_of(folder)
+    assert "\nerror:" not in said
+    assert "\x1b" not in said
+    assert len(said) < 1000
 
 
 class TestInt8:

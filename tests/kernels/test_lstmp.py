@@ -20,7 +20,9 @@ def problem(D, L, T, B, E, P, C, *, projected=True, seed=0):
     P = P if projected else C
     weights = [
         [
-            LayerWeights(draw(4 * C, E if k == 0 else P), draw(4 * C, P), draw(4 * C), 2 * draw(P, C) if projected else None)
+            LayerWeights(
+                draw(4 * C, E if k == 0 else P), draw(4 * C, P), draw(4 * C), 2 * draw(P, C) if projected else None
+            )
             for k in range(L)
         ]
         for _ in range(D)
@@ -71,7 +73,12 @@ def slow(inputs, weights, state, lengths, *, cell_clip, projection_clip, skip_co
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_outputs_and_state_equal_the_definition(sizes, skip_connections, clips, projected, with_resets):
     inputs, weights, state, lengths, resets = problem(*sizes, projected=projected)
-    options = {"cell_clip": clips[0], "projection_clip": clips[1], "skip_connections": skip_connections, "resets": resets if with_resets else None}
+    options = {
+        "cell_clip": clips[0],
+        "projection_clip": clips[1],
+        "skip_connections": skip_connections,
+        "resets": resets if with_resets else None,
+    }
     outputs, after = lstmp(inputs, weights, state, lengths, **options)
     expected, hidden, memory = slow(inputs, weights, state, lengths, **options)
     np.testing.assert_allclose(outputs.numpy(), expected, rtol=1e-12, atol=1e-12)
@@ -103,7 +110,10 @@ def test_gradients_equal_finite_differences(projected):
 
     def run(inputs, hidden, memory, *flat):
         remaining = iter(flat)
-        rebuilt = [[LayerWeights(*[None if t is None else next(remaining) for t in layer]) for layer in stack] for stack in weights]
+        rebuilt = [
+            [LayerWeights(*[None if t is None else next(remaining) for t in layer]) for layer in stack]
+            for stack in weights
+        ]
         # Clips that fire for some values and leave others alone: no gradient passes where they do.
         outputs, after = lstmp(
             inputs, rebuilt, LstmState(hidden, memory), lengths, cell_clip=1.1, projection_clip=1.3, resets=resets

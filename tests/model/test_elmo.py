@@ -70,10 +70,22 @@ class TestElmo:
             assert not found[len(expected) :].any()
 
     @pytest.mark.parametrize("layer_norm", [None, "allennlp", "bilm-tf"])
-    @pytest.mark.parametrize("options", [{"trainable": True}, {"trainable": True, "top_only": True}, {"trainable": True, "keep_boundaries": True}])
+    @pytest.mark.parametrize(
+        "options",
+        [{"trainable": True}, {"trainable": True, "top_only": True}, {"trainable": True, "keep_boundaries": True}],
+    )
     def test_gradients_equal_finite_differences(self, options, layer_norm):
-        config = tiny(cells=3, projection=2, encoder_width=2, encoder_filters=((1, 2), (2, 2)), encoder_max_characters=6, encoder_character_dim=2)
-        elmo = Elmo(BiLM.from_weights(lively(config, seed=4)), representations=2, dropout=0.0, layer_norm=layer_norm, **options).double()
+        config = tiny(
+            cells=3,
+            projection=2,
+            encoder_width=2,
+            encoder_filters=((1, 2), (2, 2)),
+            encoder_max_characters=6,
+            encoder_character_dim=2,
+        )
+        elmo = Elmo(
+            BiLM.from_weights(lively(config, seed=4)), representations=2, dropout=0.0, layer_norm=layer_norm, **options
+        ).double()
         names = [name for name, parameter in elmo.named_parameters() if parameter.requires_grad]
         parameters = dict(elmo.named_parameters())
         rng = torch.Generator().manual_seed(1)
@@ -117,7 +129,9 @@ class TestElmo:
         trainable(SENTENCES).representations[0].square().sum().backward()
         assert all(parameter.grad is None for parameter in frozen.bilm.parameters())
         assert frozen.mixes[0].weights.grad is not None
-        assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trainable.bilm.parameters())
+        assert all(
+            parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trainable.bilm.parameters()
+        )
 
     def test_representations_learn_apart(self):
         elmo = layer(representations=2)
@@ -145,7 +159,9 @@ class TestElmo:
         output = Elmo(BiLM.from_weights(weights), dropout=0.0, keep_boundaries=True)(SENTENCES)
         assert output.mask.sum(dim=1).tolist() == [5, 3, 2]
         for row, expected in enumerate(Embedder(weights).embed(SENTENCES, boundaries=True)):
-            np.testing.assert_allclose(output.representations[0][row, : len(expected)].detach(), expected, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(
+                output.representations[0][row, : len(expected)].detach(), expected, rtol=1e-5, atol=2e-6
+            )
 
     @pytest.mark.parametrize(("variant", "boundaries", "eps"), [("allennlp", True, 1e-13), ("bilm-tf", False, 1e-12)])
     def test_layer_norm_has_one_mean_and_variance_for_the_batch(self, variant, boundaries, eps):
@@ -178,7 +194,9 @@ class TestElmo:
         weights = lively(words_only(5), vocabulary=words)
         output = Elmo(BiLM.from_weights(weights), dropout=0.0)(SENTENCES)
         for row, expected in enumerate(Embedder(weights).embed(SENTENCES)):
-            np.testing.assert_allclose(output.representations[0][row, : len(expected)].detach(), expected, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(
+                output.representations[0][row, : len(expected)].detach(), expected, rtol=1e-5, atol=2e-6
+            )
 
     def test_mistakes_are_named(self):
         with pytest.raises(InputError, match="lists of tokens"):

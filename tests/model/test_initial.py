@@ -8,7 +8,10 @@ from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.initial import initial_weights
 
 CONFIG = BilmConfig(
-    encoder=EncoderConfig(width=64, filters=((1, 60), (3, 140)), character_dim=16, highways=1), cells=256, projection=64, head=500
+    encoder=EncoderConfig(width=64, filters=((1, 60), (3, 140)), character_dim=16, highways=1),
+    cells=256,
+    projection=64,
+    head=500,
 )
 N = 200
 

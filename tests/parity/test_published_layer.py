@@ -16,7 +16,9 @@ from elmofire import Elmo
 @pytest.mark.parametrize("layer_norm", [None, "allennlp"])
 def test_two_mixes_of_the_published_model(layer_norm, keep_boundaries):
     described = json.loads((FIXTURES / "elmo_layer.json").read_text())
-    elmo = Elmo.load(FIXTURES / "allennlp", representations=2, dropout=0.0, layer_norm=layer_norm, keep_boundaries=keep_boundaries)
+    elmo = Elmo.load(
+        FIXTURES / "allennlp", representations=2, dropout=0.0, layer_norm=layer_norm, keep_boundaries=keep_boundaries
+    )
     with torch.no_grad():
         for mix, published in zip(elmo.mixes, described["mixes"], strict=True):
             mix.weights.copy_(torch.tensor(published["scalar_parameters"]))
@@ -26,4 +28,6 @@ def test_two_mixes_of_the_published_model(layer_norm, keep_boundaries):
         expected = file[f"layer_norm_{int(layer_norm is not None)}/keep_boundaries_{int(keep_boundaries)}"]
         np.testing.assert_array_equal(output.mask.numpy(), expected["mask"][()].astype(bool))
         for k in range(2):
-            np.testing.assert_allclose(output.representations[k].numpy(), expected[f"representation_{k}"][()], rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(
+                output.representations[k].numpy(), expected[f"representation_{k}"][()], rtol=1e-5, atol=2e-6
+            )

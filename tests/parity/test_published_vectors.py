@@ -28,8 +28,6 @@ def sentences_of(model):
     return [[text.split() for text in lane] for lane in json.loads((FIXTURES / MODELS[model][0]).read_text())]
 
 
-
-
 @needs_shared
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", MODELS)
@@ -150,7 +148,9 @@ class TestDefinition:
         with h5py.File(FIXTURES / "edge_tokens.hdf5") as expected:
             for case, vector in zip(odd, expected["token_vectors"][()], strict=True):
                 assert_published(definition.encode(weights.config, arrays, np.array(case["char_ids"])), vector)
-            assert_published(definition.encode(weights.config, arrays, np.zeros(50, dtype=int)), expected["mask_token"][()])
+            assert_published(
+                definition.encode(weights.config, arrays, np.zeros(50, dtype=int)), expected["mask_token"][()]
+            )
         with h5py.File(FIXTURES / "allennlp/elmo_token_embeddings.hdf5") as expected:
             words = (FIXTURES / "allennlp/vocab_test.txt").read_text(encoding="utf-8").split("\n")
             for ids, vector in zip(character_ids(words), expected["embedding"][()], strict=True):

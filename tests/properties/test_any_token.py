@@ -19,7 +19,23 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)  # lone su
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=60, deadline=None)
 @given(tokens=st.lists(ANY_TEXT, max_size=6))
-@example(tokens=["\ud800", "x\udfffy", "\x00", "a" * 10_000, "\u202e\u05e9\u05dc\u05d5\u05dd", "e\u0301" * 40, "👩‍👩‍👧‍👦", "", " ", "\n", "<S>", "</S>", "<UNK>"])
+@example(
+    tokens=[
+        "\ud800",
+        "x\udfffy",
+        "\x00",
+        "a" * 10_000,
+        "\u202e\u05e9\u05dc\u05d5\u05dd",
+        "e\u0301" * 40,
+        "👩‍👩‍👧‍👦",
+        "",
+        " ",
+        "\n",
+        "<S>",
+        "</S>",
+        "<UNK>",
+    ]
+)
 def test_any_string_is_a_token(engine, tokens):
     (vectors,) = embedder_on(engine, WEIGHTS).embed([tokens], layers="all")
     assert vectors.shape == (3, len(tokens), 12)
@@ -42,7 +58,11 @@ def test_ids_spell_the_token_between_its_markers(token, room):
     data = token.encode("utf-8", "ignore")
     if token in ("<S>", "</S>"):
         data = None
-    expected = [259, *([257 if token == "<S>" else 258] if data is None else [byte + 1 for byte in data[: room - 2]]), 260]
+    expected = [
+        259,
+        *([257 if token == "<S>" else 258] if data is None else [byte + 1 for byte in data[: room - 2]]),
+        260,
+    ]
     assert ids.tolist() == expected + [261] * (room - len(expected))
     if data is not None:
         assert is_truncated(token, room) == (len(data) > room - 2)

@@ -18,7 +18,9 @@ from elmofire.engine.batches import make_pool, token_ids
 from elmofire.formats.config import small
 from elmofire.model import torch_engine
 
-CONFIG = tiny(cells=96, projection=24, encoder_width=24, encoder_filters=((1, 8), (2, 16), (3, 32)), encoder_max_characters=20)
+CONFIG = tiny(
+    cells=96, projection=24, encoder_width=24, encoder_filters=((1, 8), (2, 16), (3, 32)), encoder_max_characters=20
+)
 WEIGHTS = lively(CONFIG, seed=7)
 TOKENS = st.text("abcdeé日 .", min_size=0, max_size=12)
 SENTENCES = st.lists(st.lists(TOKENS, max_size=12), min_size=1, max_size=9)
@@ -110,7 +112,9 @@ def test_one_embedder_serves_several_threads(engine):
     elmo._cache = VectorCache(3000)  # full all the time, so that threads also throw each other's words out
     expected = [embedder_on(engine, WEIGHTS).embed(batch, layers="all") for batch in batches]
     with ThreadPoolExecutor(6) as pool:
-        for found, wanted in zip(pool.map(lambda batch: elmo.embed(batch, layers="all"), batches), expected, strict=True):
+        for found, wanted in zip(
+            pool.map(lambda batch: elmo.embed(batch, layers="all"), batches), expected, strict=True
+        ):
             assert_same(found, wanted)
 
 
@@ -118,7 +122,10 @@ def test_one_embedder_serves_several_threads(engine):
 @given(tokens=st.lists(TOKENS, min_size=1, max_size=10))
 def test_reversing_a_sequence_and_swapping_the_stacks_swaps_the_halves(tokens):
     swapped = {"forward": "backward", "backward": "forward"}
-    arrays = {".".join([swapped.get(name.split(".")[0], name.split(".")[0]), *name.split(".")[1:]]): array for name, array in WEIGHTS.arrays.items()}
+    arrays = {
+        ".".join([swapped.get(name.split(".")[0], name.split(".")[0]), *name.split(".")[1:]]): array
+        for name, array in WEIGHTS.arrays.items()
+    }
     ids = token_ids(["<S>", *tokens, "</S>"], CONFIG, None)
     places = np.arange(len(ids))
 
@@ -140,7 +147,9 @@ def test_two_processes_give_the_same_bytes():
         "sys.stdout.buffer.write(b''.join(v.tobytes() for v in elmo.embed(sentences, layers='all')))"
     )
     digests = {
-        hashlib.sha256(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout).hexdigest()
+        hashlib.sha256(
+            subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+        ).hexdigest()
         for _ in range(2)
     }
     assert len(digests) == 1

@@ -19,10 +19,24 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @click.option("--output", "-o", help="OUT.hdf5, OUT.npz or OUT.safetensors; without it, JSON lines go to stdout.")
-@click.option("--layers", "-l", default="average", show_default=True, help="average, top, all, a layer's number, or mix weights as 0.1,0,2.")
+@click.option(
+    "--layers",
+    "-l",
+    default="average",
+    show_default=True,
+    help="average, top, all, a layer's number, or mix weights as 0.1,0,2.",
+)
 @click.option("--pretokenized", is_flag=True, help="Tokens are separated by spaces already.")
-@click.option("--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell.")
-@click.option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True, help="Of the numbers written.")
+@click.option(
+    "--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Of the numbers written.",
+)
 @click.option("--boundaries", is_flag=True, help="Keep the vectors of the start and end markers.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
@@ -66,7 +80,9 @@ def embed(
             from elmofire.embed.job import embed_to_file
 
             stamp = inputs.stamp()
-            report = embed_to_file(elmo, inputs.sentences(elmo), Path(output), **options, dtype=dtype, input_stamp=stamp, progress=progress)
+            report = embed_to_file(
+                elmo, inputs.sentences(elmo), Path(output), **options, dtype=dtype, input_stamp=stamp, progress=progress
+            )
             resumed = report.resumed
     finally:
         progress.clear()
@@ -106,7 +122,9 @@ class Inputs:
         if not self._all_there:
             return None
         stats = [(str(Path(file).absolute()), Path(file).stat()) for file in self._files]
-        return json.dumps([self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]])
+        return json.dumps(
+            [self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]]
+        )
 
 
 def _layers(text: str) -> str | int | list[float]:
@@ -117,11 +135,20 @@ def _layers(text: str) -> str | int | list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2") from None
+        raise InputError(
+            f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2"
+        ) from None
 
 
 def _tell(
-    elmo: "Embedder", progress: "Progress", read: list[int], resumed: int, output: str | None, *, as_json: bool, quiet: bool
+    elmo: "Embedder",
+    progress: "Progress",
+    read: list[int],
+    resumed: int,
+    output: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """What was done: for a person on stderr, for a program on stdout."""
     sentences, tokens = read
@@ -134,7 +161,18 @@ def _tell(
         )
         if elmo.truncated:
             limit = elmo.config.encoder.max_characters - 2
-            click.echo(f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning", err=True)
+            click.echo(
+                f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning",
+                err=True,
+            )
     if as_json and output:
-        summary = {"output": output, "sentences": sentences, "tokens": tokens, "resumed": resumed, "truncated": elmo.truncated}
-        click.echo(json.dumps({**summary, "seconds": round(progress.seconds, 3), "tokens_per_second": round(progress.rate, 1)}))
+        summary = {
+            "output": output,
+            "sentences": sentences,
+            "tokens": tokens,
+            "resumed": resumed,
+            "truncated": elmo.truncated,
+        }
+        click.echo(
+            json.dumps({**summary, "seconds": round(progress.seconds, 3), "tokens_per_second": round(progress.rate, 1)})
+        )

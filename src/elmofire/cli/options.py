@@ -2,7 +2,9 @@
 
 import click
 
-model_option = click.option("--model", "-m", default="en-small", show_default=True, help="A name, a folder, or OPTIONS,WEIGHTS.")
+model_option = click.option(
+    "--model", "-m", default="en-small", show_default=True, help="A name, a folder, or OPTIONS,WEIGHTS."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")
 

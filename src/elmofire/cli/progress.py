@@ -23,7 +23,9 @@ class Progress:
         """Count what a batch added."""
         self.sentences += sentences
         self.tokens += tokens
-        self._made += sentences if tokens else 0  # sentences without tokens cost nothing, those of an earlier run neither
+        self._made += (
+            sentences if tokens else 0
+        )  # sentences without tokens cost nothing, those of an earlier run neither
         now = time.monotonic()
         if not self._quiet and now - self._shown >= self._pause:
             self._shown = now

@@ -37,7 +37,9 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
         kind = torch.device(device)
         torch.empty(0, device=kind)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}", hint='device="cpu" always works') from None
+        raise InputError(
+            f"the device {device!r} cannot be used: {str(error).splitlines()[0]}", hint='device="cpu" always works'
+        ) from None
     return TorchEngine(weights, device)
 
 

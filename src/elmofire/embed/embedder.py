@@ -37,7 +37,9 @@ class Embedder:
     ((4, 256), (2, 256))
     """
 
-    def __init__(self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None) -> None:
+    def __init__(
+        self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
+    ) -> None:
         self.config = weights.config
         self.batch_tokens = 4096  # tokens that run together: more is faster up to a point, and takes more memory
         self.truncated = 0  # tokens so far that were longer than the model reads
@@ -54,7 +56,12 @@ class Embedder:
 
     @classmethod
     def load(
-        cls, what: Loadable = DEFAULT_MODEL, *, device: str = "auto", precision: str = "float32", threads: int | None = None
+        cls,
+        what: Loadable = DEFAULT_MODEL,
+        *,
+        device: str = "auto",
+        precision: str = "float32",
+        threads: int | None = None,
     ) -> "Embedder":
         """Load a model: a name, a folder, or an (options, weights) pair.
 
@@ -66,19 +73,43 @@ class Embedder:
 
     @overload
     def embed(
-        self, sentences: Sentences, layers: LayerChoice = ..., state: None = ..., *, boundaries: bool = ..., padded: Literal[False] = ...
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = ...,
+        state: None = ...,
+        *,
+        boundaries: bool = ...,
+        padded: Literal[False] = ...,
     ) -> list[Array]: ...
     @overload
     def embed(
-        self, sentences: Sentences, layers: LayerChoice = ..., state: None = ..., *, boundaries: bool = ..., padded: Literal[True]
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = ...,
+        state: None = ...,
+        *,
+        boundaries: bool = ...,
+        padded: Literal[True],
     ) -> Padded: ...
     @overload
     def embed(
-        self, sentences: Sentences, layers: LayerChoice = ..., *, state: State, boundaries: bool = ..., padded: Literal[False] = ...
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = ...,
+        *,
+        state: State,
+        boundaries: bool = ...,
+        padded: Literal[False] = ...,
     ) -> tuple[list[Array], State]: ...
     @overload
     def embed(
-        self, sentences: Sentences, layers: LayerChoice = ..., *, state: State, boundaries: bool = ..., padded: Literal[True]
+        self,
+        sentences: Sentences,
+        layers: LayerChoice = ...,
+        *,
+        state: State,
+        boundaries: bool = ...,
+        padded: Literal[True],
     ) -> tuple[Padded, State]: ...
 
     def embed(
@@ -133,11 +164,15 @@ class Embedder:
             ahead.append(list(tokens))
             count += len(tokens) + 2
             if count >= 4 * self.batch_tokens:
-                yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries, progress=progress), strict=True)
+                yield from zip(
+                    ahead, self._embed(ahead, selection, boundaries=boundaries, progress=progress), strict=True
+                )
                 ahead, count = [], 0
         yield from zip(ahead, self._embed(ahead, selection, boundaries=boundaries, progress=progress), strict=True)
 
-    def sentence_vectors(self, sentences: Sentences, layers: LayerChoice = "average", *, pooling: str = "mean") -> Array:
+    def sentence_vectors(
+        self, sentences: Sentences, layers: LayerChoice = "average", *, pooling: str = "mean"
+    ) -> Array:
         """One vector per sentence: the mean or the maximum over its tokens, zeros for an empty sentence.
 
         >>> Embedder.load("random-small").sentence_vectors(["One sentence.", "Another one."], pooling="max").shape
@@ -149,10 +184,18 @@ class Embedder:
         pooled = []
         for tokens, vectors in self.stream(sentences, layers):
             if not tokens:
-                pooled.append(np.zeros_like(selection.empty(self.config.layers), shape=_pooled_shape(selection, self.config.layers)))
+                pooled.append(
+                    np.zeros_like(
+                        selection.empty(self.config.layers), shape=_pooled_shape(selection, self.config.layers)
+                    )
+                )
             else:
                 pooled.append(vectors.mean(axis=-2) if pooling == "mean" else vectors.max(axis=-2))
-        return np.stack(pooled) if pooled else np.zeros((0, *_pooled_shape(selection, self.config.layers)), dtype=np.float32)
+        return (
+            np.stack(pooled)
+            if pooled
+            else np.zeros((0, *_pooled_shape(selection, self.config.layers)), dtype=np.float32)
+        )
 
     def layers(self, sentences: Sentences, *, boundaries: bool = False) -> "tuple[torch.Tensor, torch.Tensor]":
         """All layers as torch tensors, to train on: (sentences, L + 1, tokens, width) padded with zeros, and the mask."""
@@ -242,7 +285,9 @@ class Embedder:
             places = [words.setdefault(token, len(words)) for token in tokens]
             sequences.append(np.array([0, *places, 1], dtype=np.int64))
         # An empty sentence is run only where its boundaries are wanted, or its state.
-        running = np.array([n for n, tokens in enumerate(sentences) if tokens or boundaries or state is not None], dtype=np.int64)
+        running = np.array(
+            [n for n, tokens in enumerate(sentences) if tokens or boundaries or state is not None], dtype=np.int64
+        )
         results = [selection.empty(self.config.layers)] * len(sentences)
         if not len(running):
             return results
@@ -334,5 +379,3 @@ def _pad(vectors: list[Array], selection: Selection) -> Padded:
     for number, found in enumerate(vectors):
         array[number, ..., : lengths[number], :] = found
     return array, np.arange(longest) < lengths[:, None]
-
-

@@ -78,7 +78,12 @@ def _write_npz(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict
 def _write_safetensors(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
     from elmofire.formats.tensors import write_tensors
 
-    names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.int64): "I64", np.dtype(np.uint8): "U8"}
+    names = {
+        np.dtype(np.float32): "F32",
+        np.dtype(np.float16): "F16",
+        np.dtype(np.int64): "I64",
+        np.dtype(np.uint8): "U8",
+    }
     arrays = {name: (dtype, shape, parts) for name, dtype, shape, parts in _arrays(pieces)}
     write_tensors(
         path,
@@ -91,7 +96,9 @@ def _write_safetensors(path: Path, pieces: Callable[[], Iterator[Piece]], metada
 _WRITERS = {"hdf5": _write_hdf5, "npz": _write_npz, "safetensors": _write_safetensors}
 
 
-def _arrays(pieces: Callable[[], Iterator[Piece]]) -> Iterator[tuple[str, np.dtype, tuple[int, ...], Iterable[NDArray]]]:
+def _arrays(
+    pieces: Callable[[], Iterator[Piece]],
+) -> Iterator[tuple[str, np.dtype, tuple[int, ...], Iterable[NDArray]]]:
     """The three arrays as (name, dtype, shape, parts)."""
     lengths: list[int] = []
     text_bytes = 0
@@ -116,7 +123,11 @@ class Embeddings:
     """A file of vectors: `embeddings[i]` are sentence i's, `embeddings.tokens(i)` its tokens, `.metadata` how they were made."""
 
     def __init__(
-        self, count: int, vectors: Callable[[int], NDArray], tokens: Callable[[int], list[str] | None], metadata: dict[str, Any]
+        self,
+        count: int,
+        vectors: Callable[[int], NDArray],
+        tokens: Callable[[int], list[str] | None],
+        metadata: dict[str, Any],
     ) -> None:
         self._count = count
         self._vectors = vectors
@@ -193,7 +204,9 @@ def _open_npz(path: Path) -> Embeddings:
             arrays = {name: stored[name] for name in ("vectors", "offsets", "tokens", "metadata")}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: is not a whole file of vectors: {error}") from None
-    return _in_one_array(path, arrays["vectors"], arrays["offsets"], arrays["tokens"], json.loads(arrays["metadata"].tobytes()))
+    return _in_one_array(
+        path, arrays["vectors"], arrays["offsets"], arrays["tokens"], json.loads(arrays["metadata"].tobytes())
+    )
 
 
 def _open_safetensors(path: Path) -> Embeddings:
@@ -209,7 +222,9 @@ def _open_safetensors(path: Path) -> Embeddings:
     return _in_one_array(path, tensors.view("vectors"), tensors.view("offsets"), tensors.view("tokens"), metadata)
 
 
-def _in_one_array(path: Path, vectors: NDArray, offsets: NDArray, tokens: NDArray, metadata: dict[str, Any]) -> Embeddings:
+def _in_one_array(
+    path: Path, vectors: NDArray, offsets: NDArray, tokens: NDArray, metadata: dict[str, Any]
+) -> Embeddings:
     if offsets.ndim != 1 or not len(offsets) or offsets[-1] != len(vectors) or (np.diff(offsets) < 0).any():
         raise InputError(f"{path}: its offsets do not fit its vectors")
     lines = tokens.tobytes().splitlines()

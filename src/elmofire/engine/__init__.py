@@ -24,10 +24,13 @@ class Engine:
 
     def __init__(self, weights: Weights, *, threads: int | None = None) -> None:
         self.config = weights.config
-        self.threads = threads or 1  # numpy's products use all cores by themselves, and workers of ours would fight over them
+        self.threads = (
+            threads or 1
+        )  # numpy's products use all cores by themselves, and workers of ours would fight over them
         self._encoder = Encoder(weights)
         self._stacks = {
-            direction: [Layer.of(weights, direction, k) for k in range(self.config.layers)] for direction in self.config.directions
+            direction: [Layer.of(weights, direction, k) for k in range(self.config.layers)]
+            for direction in self.config.directions
         }
         self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if self.config.head else None
 
@@ -35,7 +38,9 @@ class Engine:
         """Character ids (n, W), or rows of the word table (n,) -> vectors without context (n, E)."""
         return self._encoder(ids)
 
-    def run(self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None) -> Iterator[Layers]:
+    def run(
+        self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
+    ) -> Iterator[Layers]:
         """Layers 0..depth of each pool, in order. `vectors` are the distinct tokens' that the pools point to.
 
         A state (with a row for every sentence) is moved on in place, if the depth is the whole model's.
@@ -43,7 +48,9 @@ class Engine:
         depth = self.config.layers if depth is None else depth
         if self.threads == 1:
             for pool in pools:
-                halves = [self._run_direction(direction, vectors, pool, depth, state) for direction in self.config.directions]
+                halves = [
+                    self._run_direction(direction, vectors, pool, depth, state) for direction in self.config.directions
+                ]
                 yield self._joined(vectors, pool, halves)
             return
         with ThreadPoolExecutor(self.threads) as workers:
@@ -61,7 +68,9 @@ class Engine:
                 pool, tasks = running.popleft()
                 yield self._joined(vectors, pool, [task.result() for task in tasks])
 
-    def _run_direction(self, direction: str, vectors: Array, pool: Pool, depth: int, state: State | None) -> list[Array]:
+    def _run_direction(
+        self, direction: str, vectors: Array, pool: Pool, depth: int, state: State | None
+    ) -> list[Array]:
         """Outputs of layers 1..depth in the rows' own order."""
         config = self.config
         half = config.directions.index(direction)
@@ -84,7 +93,10 @@ class Engine:
 
     def _joined(self, vectors: Array, pool: Pool, halves: list[list[Array]]) -> Layers:
         words = vectors[pool.tokens]
-        return [np.concatenate([words] * len(halves), axis=1), *[np.concatenate(layer, axis=1) for layer in zip(*halves, strict=True)]]
+        return [
+            np.concatenate([words] * len(halves), axis=1),
+            *[np.concatenate(layer, axis=1) for layer in zip(*halves, strict=True)],
+        ]
 
     def log_probabilities(self, vectors: Array) -> Array:
         """The head: top vectors of one direction (n, P) -> log-probabilities of every word (n, V)."""

@@ -14,7 +14,9 @@ def encode(config, arrays, ids):
     if not encoder.filters:
         return _array(arrays, "encoder.words")[ids]
 
-    table = np.vstack([np.zeros(encoder.character_dim), _array(arrays, "encoder.characters")])  # id 0, no token, is zeros
+    table = np.vstack(
+        [np.zeros(encoder.character_dim), _array(arrays, "encoder.characters")]
+    )  # id 0, no token, is zeros
     characters = table[ids]  # (W, character_dim)
     pooled = []
     for k, (width, _) in enumerate(encoder.filters):
@@ -28,7 +30,9 @@ def encode(config, arrays, ids):
 
     for k in range(encoder.highways):
         gate = sigmoid(_linear(arrays, f"encoder.highways.{k}.gate", z))
-        transformed = np.maximum(_linear(arrays, f"encoder.highways.{k}.transform", z), 0)  # relu whatever the activation
+        transformed = np.maximum(
+            _linear(arrays, f"encoder.highways.{k}.transform", z), 0
+        )  # relu whatever the activation
         z = gate * transformed + (1 - gate) * z
     return _linear(arrays, "encoder.projection", z) if encoder.projection else z
 

@@ -26,9 +26,14 @@ class Encoder:
             arrays[f"encoder.convolutions.{k}.weight"].transpose(2, 1, 0).reshape(-1, count)
             for k, (_, count) in enumerate(config.filters)
         ]
-        self.filter_bias = np.concatenate([arrays[f"encoder.convolutions.{k}.bias"] for k in range(len(config.filters))])
+        self.filter_bias = np.concatenate(
+            [arrays[f"encoder.convolutions.{k}.bias"] for k in range(len(config.filters))]
+        )
         self.highways = [
-            tuple(arrays[f"encoder.highways.{k}.{name}"] for name in ("gate.weight", "gate.bias", "transform.weight", "transform.bias"))
+            tuple(
+                arrays[f"encoder.highways.{k}.{name}"]
+                for name in ("gate.weight", "gate.bias", "transform.weight", "transform.bias")
+            )
             for k in range(config.highways)
         ]
         self.projection = (
@@ -52,7 +57,13 @@ class Encoder:
 
     def _encode(self, ids: NDArray) -> Array:
         embedded = self.characters[ids]  # (n, positions, character_dim)
-        z = np.concatenate([convolve_and_pool(embedded, filters, width) for filters, (width, _) in zip(self.filters, self.config.filters, strict=True)], axis=1)
+        z = np.concatenate(
+            [
+                convolve_and_pool(embedded, filters, width)
+                for filters, (width, _) in zip(self.filters, self.config.filters, strict=True)
+            ],
+            axis=1,
+        )
         z += self.filter_bias  # constant over positions, so after the maximum
         z = np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
         for gate_weight, gate_bias, weight, bias in self.highways:
@@ -70,7 +81,9 @@ def spelled_lengths(ids: NDArray) -> NDArray[np.int64]:
 def convolve_and_pool(embedded: Array, filters: Array, width: int) -> Array:
     """(n, positions, character_dim) -> the largest response of each filter at any position (n, count)."""
     n, positions, dim = embedded.shape
-    windows = np.lib.stride_tricks.sliding_window_view(embedded, width, axis=1)  # (n, positions - width + 1, dim, width)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        embedded, width, axis=1
+    )  # (n, positions - width + 1, dim, width)
     flat = windows.transpose(0, 1, 3, 2).reshape(-1, width * dim)
     return (flat @ filters).reshape(n, positions - width + 1, -1).max(axis=1)
 
@@ -82,5 +95,3 @@ def sigmoid(x: Array) -> Array:
     x += np.float32(1)
     x *= np.float32(0.5)
     return x
-
-

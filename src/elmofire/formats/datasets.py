@@ -8,6 +8,7 @@ import numpy as np
 
 from elmofire.errors import ModelError
 from elmofire.formats.weights import Array
+from elmofire.recipe import named
 
 # What h5py raises over a damaged file depends on where the damage is.
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
@@ -73,7 +74,7 @@ class DatasetFile:
 
     def mismatches(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
         """What keeps the datasets from being read as float32 numbers of these shapes."""
-        yield from (f"{name} {reason}" for name, reason in self.unusable.items())
+        yield from (f"{named(name)} {reason}" for name, reason in self.unusable.items())
         claimed = 0
         for name, shape in shapes.items():
             try:

@@ -16,6 +16,7 @@ from elmofire.formats.datasets import DatasetFile
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.options_2018 import Options, options_of
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
+from elmofire.recipe import named
 from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 OPTIONS, WEIGHTS, SOFTMAX, VOCABULARY = "options.json", "weights.hdf5", "softmax_weights.hdf5", "vocab.txt"
@@ -174,7 +175,7 @@ def _mismatches(
         known |= asked.keys()
     # What belongs to an ELMo and has no place in this one: the options are those of another model.
     problems += [
-        f"{opened.path.name}: {name} has no place in the model that {options.path.name} describes"
+        f"{opened.path.name}: {named(name)} has no place in the model that {options.path.name} describes"
         for name in sorted(opened.names - known)
         if name.split("/")[0].startswith(_MODEL_GROUPS)
     ]

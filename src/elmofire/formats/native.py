@@ -14,13 +14,14 @@ from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.tensors import MappedTensors, float32_to_bfloat16, write_tensors
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
-from elmofire.recipe import build, shown
+from elmofire.recipe import build, named, shown
 from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
 from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 CONFIG, TENSORS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.txt", "README.md"
 FORMAT = 1
 STORAGES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int8": "I8"}
+_RANGES = {"F16": 65504.0, "BF16": (2 - 2**-7) * 2.0**127}
 
 
 def recognizes(folder: Path) -> bool:
@@ -119,7 +120,9 @@ def _check(folder: Path, config: BilmConfig, tensors: MappedTensors, vocabulary:
         elif tensors.dtype(name) not in (known := STORAGES.values() if name in shapes else ["F32"]):
             problems.append(f"{name} is stored as {tensors.dtype(name)}, but should be one of {', '.join(known)}")
     problems += [
-        f"{name} has no place in the model that {CONFIG} describes" for name in tensors.names() if name not in expected
+        f"{named(name)} has no place in the model that {CONFIG} describes"
+        for name in tensors.names()
+        if name not in expected
     ]
     for part, rows in (("encoder.words", config.encoder.words), ("head.weight", config.head)):
         if vocabulary is not None and rows not in (0, len(vocabulary)):
@@ -171,11 +174,12 @@ def _stored(weights: Weights, storage: str) -> tuple[dict[str, tuple[str, tuple[
         if name in scales:
             return scales.pop(name)
         array = weights.arrays[name]
-        if tensors[name][0] == "BF16":
+        dtype = tensors[name][0]
+        if dtype in _RANGES and np.abs(array).max() > _RANGES[dtype]:
+            raise ModelError(f"{name}: holds values beyond the range of {storage}", hint="store it as float32")
+        if dtype == "BF16":
             return float32_to_bfloat16(array)
-        if tensors[name][0] == "F16" and np.abs(array).max() > np.finfo(np.float16).max:
-            raise ModelError(f"{name}: holds values beyond float16's range", hint="store it as bfloat16 or float32")
-        if tensors[name][0] == "I8":
+        if dtype == "I8":
             quantized, scales[f"{name}.scale"] = quantize_rows(array)
             return quantized
         return array

@@ -21,7 +21,9 @@ def run(
     dropout: float,
     resets: Tensor | None,
 ) -> tuple[Tensor, LstmState]:
-    running = None if lengths is None else torch.arange(inputs.shape[1], device=inputs.device)[:, None] < lengths  # (T, B)
+    running = (
+        None if lengths is None else torch.arange(inputs.shape[1], device=inputs.device)[:, None] < lengths
+    )  # (T, B)
     if resets is not None and running is not None:
         resets = resets & running  # past its end a row keeps its state
     outputs: list[Tensor] = []

@@ -49,7 +49,9 @@ class BiLM(nn.Module):
         self.tokenizer: TokenizerInfo = ENGLISH
         self.encoder = Encoder(config.encoder)
         self.stacks = nn.ModuleList(
-            nn.ModuleList(LstmLayer(config.encoder.width if k == 0 else config.projection, config) for k in range(config.layers))
+            nn.ModuleList(
+                LstmLayer(config.encoder.width if k == 0 else config.projection, config) for k in range(config.layers)
+            )
             for _ in config.directions
         )
         self.head = Head(config.head, config.projection) if config.head else None
@@ -69,7 +71,9 @@ class BiLM(nn.Module):
 
     def weights(self) -> Weights:
         """The parameters as they are now, for any format to write."""
-        return Weights(config=self.config, arrays=_Parameters(self.arrays()), vocabulary=self.vocabulary, tokenizer=self.tokenizer)
+        return Weights(
+            config=self.config, arrays=_Parameters(self.arrays()), vocabulary=self.vocabulary, tokenizer=self.tokenizer
+        )
 
     def arrays(self) -> dict[str, nn.Parameter]:
         """Parameters under the names and in the order that files have."""
@@ -95,10 +99,15 @@ class BiLM(nn.Module):
     def run(self, vectors: Tensor, lengths: Tensor, state: LstmState | None = None) -> tuple[list[Tensor], LstmState]:
         """The same from the tokens' vectors (B, T, E)."""
         mirror = mirrored_steps(lengths, vectors.shape[1])
-        inputs = torch.stack([self._read(vectors, mirror, direction) for direction in self.config.directions]).transpose(1, 2)
+        inputs = torch.stack(
+            [self._read(vectors, mirror, direction) for direction in self.config.directions]
+        ).transpose(1, 2)
         outputs, state = self.run_stacks(inputs, lengths, state)
         halves = [
-            [self._read(outputs[d, k].transpose(0, 1), mirror, direction) for d, direction in enumerate(self.config.directions)]
+            [
+                self._read(outputs[d, k].transpose(0, 1), mirror, direction)
+                for d, direction in enumerate(self.config.directions)
+            ]
             for k in range(self.config.layers)
         ]
         running = torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None]

@@ -58,7 +58,9 @@ class Elmo(nn.Module):
         if layer_norm is not None and layer_norm not in _LAYER_NORMS:
             raise ValueError(f"layer_norm is {layer_norm!r}, but should be None or one of {', '.join(_LAYER_NORMS)}")
         if len(set(bilm.config.layer_widths)) > 1 and not top_only:
-            raise ValueError(f"layers of different widths {bilm.config.layer_widths} cannot be mixed; use top_only=True")
+            raise ValueError(
+                f"layers of different widths {bilm.config.layer_widths} cannot be mixed; use top_only=True"
+            )
         if top_only and mix_weights is not None:
             raise ValueError("top_only leaves nothing to mix: give either it or mix_weights")
         self.bilm = bilm.requires_grad_(trainable)
@@ -86,7 +88,9 @@ class Elmo(nn.Module):
     def ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Token lists -> (B, T, W) ids, padded with zeros; for a data loader that prepares batches beforehand."""
         if isinstance(sentences, str) or any(isinstance(sentence, str) for sentence in sentences):
-            raise InputError("the Elmo layer takes lists of tokens, not strings", hint="split or tokenize each sentence first")
+            raise InputError(
+                "the Elmo layer takes lists of tokens, not strings", hint="split or tokenize each sentence first"
+            )
         flat = [token for sentence in sentences for token in sentence]
         rows = self._rows(flat)
         padded = torch.zeros(len(sentences), max(map(len, sentences), default=0), *rows.shape[1:], dtype=torch.long)

@@ -39,7 +39,9 @@ class TorchEngine:
             ]
         return np.concatenate(parts)
 
-    def run(self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None) -> Iterator[Layers]:
+    def run(
+        self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
+    ) -> Iterator[Layers]:
         """Layers 0..depth of each pool, in order; a state is moved on in place. See `Engine.run`."""
         depth = self.config.layers if depth is None else depth
         for pool in pools:
@@ -62,7 +64,9 @@ class TorchEngine:
         outputs = []
         with exact_float32():
             for first, last in self._windows(pool):
-                inputs = torch.stack([table[self._padded(pool, tokens, direction, first, last)] for direction in self.config.directions])
+                inputs = torch.stack(
+                    [table[self._padded(pool, tokens, direction, first, last)] for direction in self.config.directions]
+                )
                 lengths = torch.from_numpy(np.clip(pool.lengths - first, 0, last - first)).to(self.device)
                 window, carried = self.bilm.run_stacks(inputs, lengths, carried)
                 # Step by step and row by row, without the padding: the pool's own order.
@@ -71,7 +75,10 @@ class TorchEngine:
         if state is not None:
             self._state_out(state, carried, pool)
         rows = np.concatenate(outputs, axis=2)  # (D, L, rows, P)
-        halves = [half if direction == FORWARD else half[:, pool.mirror] for half, direction in zip(rows, self.config.directions, strict=True)]
+        halves = [
+            half if direction == FORWARD else half[:, pool.mirror]
+            for half, direction in zip(rows, self.config.directions, strict=True)
+        ]
         return joined + [np.concatenate([half[k] for half in halves], axis=1) for k in range(depth)]
 
     @staticmethod

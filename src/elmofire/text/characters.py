@@ -40,10 +40,14 @@ def character_ids(tokens: Sequence[str], max_characters: int = 50) -> NDArray[np
     lengths = np.fromiter(map(len, spelled), dtype=np.int64, count=len(spelled))
     ids = np.full((len(tokens), max_characters), PADDING, dtype=np.int16)
     ids[:, 0] = _WORD_START
-    ids[:, 1:-1][np.arange(room) < lengths[:, None]] = np.frombuffer(b"".join(spelled), dtype=np.uint8).astype(np.int16) + 1
+    ids[:, 1:-1][np.arange(room) < lengths[:, None]] = (
+        np.frombuffer(b"".join(spelled), dtype=np.uint8).astype(np.int16) + 1
+    )
     ids[np.arange(len(tokens)), lengths + 1] = _WORD_END
     for row, token in enumerate(tokens):
         if token in (START, END):
-            ids[row, 1:4] = (_SENTENCE_START if token == START else _SENTENCE_END, _WORD_END, PADDING)[: max_characters - 1]
+            ids[row, 1:4] = (_SENTENCE_START if token == START else _SENTENCE_END, _WORD_END, PADDING)[
+                : max_characters - 1
+            ]
             ids[row, 4:] = PADDING
     return ids

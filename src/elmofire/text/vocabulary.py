@@ -1,6 +1,7 @@
 """The words a model knows by name: one a line in `vocab.txt`, the line's number is the word's id."""
 
 import gzip
+import io
 import warnings
 import zlib
 from collections.abc import Iterable, Sequence
@@ -97,7 +98,5 @@ def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
 
 
 def _words(data: bytes) -> list[str]:
-    lines = data.decode("utf-8-sig").split("\n")
-    if not lines[-1].strip():
-        lines.pop()
+    lines = io.StringIO(data.decode("utf-8-sig"), newline=None)  # all kinds of line ends, as in 2018
     return [word for line in lines if (word := line.strip()) != _NOT_A_WORD]

@@ -1,0 +1,185 @@
+"""What a name, a folder or a pair of files holds is found out, not asked; what it does not hold is said."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from formats.strategies import vocabulary_of
+from models import FIXTURES, lively, needs_shared, tiny, words_only
+
+from elmofire import ModelError, Weights, load_weights, save_weights
+from elmofire.formats import names
+from elmofire.formats.config import BilmConfig, small
+
+
+def save(folder, to: str, config: BilmConfig | None = None) -> Weights:
+    weights = lively(config or tiny(), vocabulary=vocabulary_of(config or tiny()))
+    save_weights(weights, folder, to=to)
+    return weights
+
+
+class TestNames:
+    def test_random_small_is_seeded_and_of_the_published_size(self):
+        first, second = load_weights("random-small"), load_weights("random-small")
+        assert first.config == small()
+        for name in ("encoder.characters", "backward.1.weight_hr"):
+            np.testing.assert_array_equal(first.arrays[name], second.arrays[name])
+        assert "never trained" in first.training["note"]
+
+    def test_the_order_of_asking_changes_no_array(self):
+        first, second = load_weights("random-small").arrays, load_weights("random-small").arrays
+        assert np.array_equal(first["forward.0.bias"], second["forward.0.bias"])
+        expected = first["forward.1.weight_ih"]
+        second["backward.0.weight_hh"]
+        np.testing.assert_array_equal(second["forward.1.weight_ih"], expected)
+
+    def test_an_unknown_name_suggests_the_nearest_and_says_what_can_be_named(self):
+        with pytest.raises(ModelError) as caught:
+            load_weights("random-smal")
+        assert "random-smal: no such folder, and no model of that name; did you mean random-small?" in str(caught.value)
+        assert "hint: name a folder with a model, an options and a weight file, or one of: " in str(caught.value)
+
+    def test_without_the_default_model_the_error_says_how_to_name_one(self, monkeypatch):
+        monkeypatch.setattr(names, "packaged_models", list)
+        with pytest.raises(ModelError) as caught:
+            load_weights()
+        assert "the default model en-small is not in this package" in str(caught.value)
+        assert "name a folder with a model, an options and a weight file, or one of: random-small" in str(caught.value)
+
+    def test_a_folder_comes_before_a_name(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        save(tmp_path / "random-small", "native")
+        assert load_weights("random-small").config == tiny()
+
+    @pytest.mark.parametrize("what", ["", "a\0b", "~nobody-at-all", "../..", "no/such/folder"], ids=ascii)
+    def test_odd_names_are_errors_of_ours(self, tmp_path, monkeypatch, what):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ModelError):
+            load_weights(what)
+
+
+class TestFolders:
+    @pytest.mark.parametrize("to", ["native", "hdf5"])
+    def test_the_format_is_found_out(self, tmp_path, to):
+        save(tmp_path / "model", to)
+        for what in (tmp_path / "model", str(tmp_path / "model")):
+            weights = load_weights(what)
+            assert weights.config == tiny()
+            assert weights.source
+            assert (weights.source.what, weights.source.format) == (str(tmp_path / "model"), to)
+
+    def test_the_users_folder_is_found(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        save(tmp_path / "model", "native")
+        assert load_weights("~/model").config == tiny()
+
+    def test_published_names_of_files_are_found(self, tmp_path):
+        weights = save(tmp_path / "model", "hdf5", tiny(head=9))
+        for old, new in {
+            "options.json": "elmo_2x11_6_options.json",
+            "weights.hdf5": "elmo_2x11_6_weights.hdf5",
+            "softmax_weights.hdf5": "elmo_2x11_6_softmax_weights.hdf5",
+            "vocab.txt": "vocab-2016-09-10.txt",
+        }.items():
+            (tmp_path / "model" / old).rename(tmp_path / "model" / new)
+        read = load_weights(tmp_path / "model")
+        assert read.config.head == 9
+        np.testing.assert_array_equal(read.arrays["head.weight"], weights.arrays["head.weight"])
+        assert read.vocabulary
+        assert len(read.vocabulary) == 9
+
+    def test_other_hdf5_files_beside_the_weights_are_no_weights(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        for name, dataset in {"vectors.hdf5": "0", "words.h5": "embedding"}.items():
+            with h5py.File(tmp_path / "model" / name, "w") as file:
+                file[dataset] = np.ones((3, 6), dtype=np.float32)
+        assert load_weights(tmp_path / "model").config == tiny()
+
+    @needs_shared
+    def test_a_published_folder_with_much_else_in_it_loads(self):
+        assert load_weights(FIXTURES / "allennlp").config.projection == 16
+
+    def test_two_weight_files_ask_for_a_pair(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        (tmp_path / "model" / "other.hdf5").write_bytes((tmp_path / "model" / "weights.hdf5").read_bytes())
+        with pytest.raises(ModelError, match=r"several weight files: other\.hdf5, weights\.hdf5\nhint: load the pair"):
+            load_weights(tmp_path / "model")
+
+    def test_two_options_files_ask_for_a_pair(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        options = (tmp_path / "model" / "options.json").rename(tmp_path / "model" / "a_options.json")
+        (tmp_path / "model" / "b_options.json").write_text(options.read_text())
+        with pytest.raises(
+            ModelError, match=r"several options files: a_options\.json, b_options\.json\nhint: load the pair"
+        ):
+            load_weights(tmp_path / "model")
+
+    @pytest.mark.parametrize(
+        ("files", "said"),
+        [
+            ([], "holds no model that is known here; it holds nothing"),
+            (["notes.txt"], "holds no model that is known here; it holds notes.txt"),
+            (["config.json"], "model.safetensors is missing beside config.json"),
+            (["weights.hdf5"], "no options file (options.json) beside weights.hdf5"),
+            (["options.json"], "holds no model that is known here; it holds options.json"),
+        ],
+        ids=str,
+    )
+    def test_a_folder_without_a_model_says_what_it_holds(self, tmp_path, files, said):
+        for name in files:
+            (tmp_path / name).touch()
+        with pytest.raises(ModelError) as caught:
+            load_weights(tmp_path)
+        assert f"{tmp_path}: {said}" in str(caught.value)
+
+    def test_hdf5_files_without_an_elmo_are_listed(self, tmp_path):
+        (tmp_path / "options.json").write_text("{}")
+        with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+            file["0"] = np.ones((3, 6), dtype=np.float32)
+        with pytest.raises(ModelError, match=r"none of vectors\.hdf5 has char_embed or embedding"):
+            load_weights(tmp_path)
+
+    def test_a_config_of_something_else_says_so(self, tmp_path):
+        save(tmp_path / "model", "native")
+        (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 768}))
+        with pytest.raises(ModelError, match=r"config\.json: model_type is 'bert', but should be 'elmofire'"):
+            load_weights(tmp_path / "model")
+
+    def test_a_file_says_what_to_name_instead(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        with pytest.raises(ModelError, match="is a file\nhint: name the folder it is in, or both files"):
+            load_weights(tmp_path / "model" / "weights.hdf5")
+
+
+class TestPairs:
+    @pytest.mark.parametrize("kind", [tuple, list])
+    def test_options_and_weights_may_lie_anywhere(self, tmp_path, kind):
+        weights = save(tmp_path / "model", "hdf5", words_only(9))
+        options = (tmp_path / "model" / "options.json").rename(tmp_path / "anything.json")
+        read = load_weights(kind([options, tmp_path / "model" / "weights.hdf5"]))
+        np.testing.assert_array_equal(read.arrays["encoder.words"], weights.arrays["encoder.words"])
+        assert read.source
+        assert read.source.what == (str(options), str(tmp_path / "model" / "weights.hdf5"))
+
+    def test_a_pair_is_two_files(self, tmp_path):
+        with pytest.raises(ModelError, match=r"a pair of files is \(options, weights\), but 3 were given"):
+            load_weights((tmp_path, tmp_path, tmp_path))  # pyright: ignore[reportArgumentType]
+
+    def test_a_pair_the_wrong_way_round_names_the_options(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        with pytest.raises(ModelError, match=r"weights\.hdf5: is not utf-8 text"):
+            load_weights((tmp_path / "model" / "weights.hdf5", tmp_path / "model" / "options.json"))
+
+
+@pytest.mark.parametrize("to", ["native", "hdf5"])
+def test_the_stamp_changes_with_every_file_that_counts(tmp_path, to):
+    save(tmp_path / "model", to, words_only(9))
+    source = load_weights(tmp_path / "model").source
+    assert source
+    for file in (tmp_path / "model").iterdir():
+        if file.name != "README.md":
+            before = source.stamp
+            with file.open("ab") as opened:
+                opened.write(b" ")
+            assert source.stamp != before, file.name
