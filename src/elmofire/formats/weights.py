@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.text.characters import Alphabet, ByteAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary
 
@@ -43,6 +44,7 @@ class Weights:
     config: BilmConfig
     arrays: Mapping[str, Array]
     vocabulary: Vocabulary | None = None
+    alphabet: Alphabet = field(default_factory=ByteAlphabet)
     tokenizer: TokenizerInfo = ENGLISH
     training: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
