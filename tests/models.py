@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmofire.engine.batches import token_ids
 from elmofire.engine.encoder import Encoder
 from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.weights import Weights
-from elmofire.text.characters import character_ids
 from elmofire.text.vocabulary import Vocabulary
 
 SHARED = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[2] / "shared"))
@@ -41,7 +41,7 @@ def tiny(**changes) -> BilmConfig:
 
 def words_only(words: int, **changes) -> BilmConfig:
     """A model that takes whole words."""
-    encoder = EncoderConfig(width=6, filters=(), projection=False, words=words)
+    encoder = EncoderConfig(width=6, filters=(), projection=False, words=words, word_dim=6)
     return replace(tiny(**changes), encoder=encoder)
 
 
@@ -54,7 +54,7 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
     weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
     if config.encoder.projection:
         words = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "1234", "日本語", "café", "."]
-        spread = Encoder(weights)(character_ids(words, config.encoder.max_characters)).std()
+        spread = Encoder(weights)(token_ids(words, config, vocabulary, weights.alphabet)).std()
         arrays["encoder.projection.weight"] /= spread
         arrays["encoder.projection.bias"] /= spread
     return weights

@@ -1,5 +1,7 @@
 """Every implementation of the model against `engine/definition.py`, on odd sizes and on what no published file covers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from models import ENGINES, embedder_on, lively, tiny, words_only
 from elmofire.engine import definition
 from elmofire.engine.batches import token_ids
 from elmofire.engine.state import State
+from elmofire.formats.config import EncoderConfig
 from elmofire.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat"])
@@ -30,6 +33,10 @@ CONFIGS = {
     "shortest tokens": tiny(encoder_max_characters=4),
     "widest filter": tiny(encoder_filters=((13, 4), (1, 2))),
     "forget bias in the bias": tiny(forget_bias=0.0),
+    "words and characters": replace(tiny(), encoder=replace(tiny().encoder, words=len(WORDS), word_dim=4)),
+    "words through a projection": replace(
+        words_only(len(WORDS)), encoder=EncoderConfig(width=6, filters=(), words=len(WORDS), word_dim=4)
+    ),
     "one cell": tiny(cells=1, projection=1, encoder_width=1),
 }
 SENTENCES = [
@@ -56,7 +63,7 @@ def test_layers_and_state_equal_the_definition(name, engine):
             found = elmo.embed(SENTENCES, layers=j, boundaries=True, **({"state": start} if start else {}))
             vectors, after = found if start else (found, None)
             for row, sentence in enumerate(SENTENCES):
-                ids = token_ids(["<S>", *sentence, "</S>"], config, WORDS)
+                ids = token_ids(["<S>", *sentence, "</S>"], config, WORDS, weights.alphabet)
                 state = start and definition_state(config, start, row)
                 expected, expected_state = definition.layers(config, weights.arrays, ids, state)
                 np.testing.assert_allclose(vectors[row], expected[j], rtol=1e-5, atol=2e-6)

@@ -12,7 +12,7 @@ _sizes = st.integers(1, 7)
 def encoders(draw, width: int) -> EncoderConfig:
     """From words, or from characters with or without a projection."""
     if draw(st.booleans()):
-        return EncoderConfig(width=width, filters=(), projection=False, words=draw(st.integers(1, 9)))
+        return EncoderConfig(width=width, filters=(), projection=False, words=draw(st.integers(1, 9)), word_dim=width)
     projection = draw(st.booleans())
     longest = draw(st.integers(3, 9))
     counts = draw(st.lists(_sizes, min_size=1, max_size=4)) if projection else [width]

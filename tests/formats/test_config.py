@@ -83,7 +83,7 @@ def test_a_config_does_not_change():
         ({"encoder_max_characters": 1001}, "max_characters is 1001"),
         ({"encoder_highways": -1}, "highways is -1"),
         ({"encoder_activation": "sigmoid"}, "activation is 'sigmoid'"),
-        ({"encoder_projection": False}, "projection is off, so width should be the 15 filters, not 6"),
+        ({"encoder_projection": False}, "projection is off, so width should be the 15 features, not 6"),
     ],
     ids=lambda part: str(part)[:40],
 )

@@ -75,7 +75,7 @@ def test_config_json_is_as_documented(tmp_path):
     )
     save_weights(weights, tmp_path / "model")
     described = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert list(described) == ["model_type", "format", "model", "tokenizer", "training"]
+    assert list(described) == ["model_type", "format", "model", "tokenizer", "training", "mixes"]
     assert (described["model_type"], described["format"]) == ("elmofire", 1)
     assert described["tokenizer"] == {"name": "plain", "language": "ko", "version": 1}
     assert described["model"]["cells"] == 11

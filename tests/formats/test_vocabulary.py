@@ -88,8 +88,10 @@ def test_an_unknown_word_without_unk_is_an_error_that_names_it():
         Vocabulary(["cat", "dog"]).id("bird")
 
 
-def test_missing_specials_are_listed_in_their_order():
-    assert Vocabulary(["cat", "</S>"]).missing_specials() == ["<S>", "<UNK>"]
+def test_the_unknown_word_is_found_by_either_family_name():
+    assert Vocabulary(["cat", "<UNK>"]).unknown == 1
+    assert Vocabulary(["<oov>", "cat"]).unknown == 0
+    assert Vocabulary(["cat"]).unknown is None
 
 
 def test_repeated_lines_are_counted():

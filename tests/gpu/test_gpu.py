@@ -33,7 +33,7 @@ def test_layers_equal_the_definition(config):
     elmo = Embedder(weights, device="cuda")
     assert elmo.info()["engine"] == "torch"
     for found, sentence in zip(elmo.embed(SENTENCES, layers="all", boundaries=True), SENTENCES, strict=True):
-        ids = token_ids(["<S>", *sentence, "</S>"], config, None)
+        ids = token_ids(["<S>", *sentence, "</S>"], config, None, weights.alphabet)
         expected, _ = definition.layers(config, weights.arrays, ids)
         np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=2e-6)
 

@@ -22,12 +22,15 @@ WRONG = {
         *["x", 3, None, {}, [], [3], [[1]], [[1, 2, 3]], [["1", 3]], [[1, 0]], [[0, 3]], [[-1, 3]], [[1.5, 3]]],
         *[[[True, 3]], [[1, None]], [[14, 3]], [[1, 10**30]], [[1, 1]] * 1001],
     ],
+    "model.encoder.alphabet": ["byte", "", 3, None, ["bytes"]],
+    "model.encoder.characters": [*NOT_SIZES, 0, 262],
     "model.encoder.character_dim": [*NOT_SIZES, 0],
     "model.encoder.max_characters": [*NOT_SIZES, 2, 1001, 2**31],
     "model.encoder.activation": ["sigmoid", "ReLU", "", 1, None, ["relu"], {}],
     "model.encoder.highways": [*NOT_SIZES, 1001],
     "model.encoder.projection": [*NOT_FLAGS, False],
     "model.encoder.words": [*NOT_SIZES, 9],
+    "model.encoder.word_dim": [*NOT_SIZES, 6],
     "model.directions": ["forward", [], ["backward", "forward"], ["forward", "forward"], ["up"], [1], None, {}],
     "model.layers": [*NOT_SIZES, 0, 1001],
     "model.cells": [*NOT_SIZES, 0],
@@ -43,6 +46,7 @@ WRONG = {
     "tokenizer.language": [3, None, []],
     "tokenizer.version": [0, -1, 99, "1", 1.0, True, None],
     "training": [3, "x", True, None, []],
+    "mixes": [3, "x", True, None, {}, [3], [{"name": "m"}], [{"name": "m", "weights": ["0"], "gamma": 1}]],
 }
 CONTRADICTED = {  # of the right type, but no model of these tensors: one that is named instead
     "model.encoder.width": (7, "encoder.projection.weight"),
@@ -89,7 +93,7 @@ def test_a_value_that_the_tensors_contradict_names_both_files_and_the_tensor(tmp
     assert f"{named} " in said
 
 
-@pytest.mark.parametrize("key", [key for key in WRONG if key != "training"])
+@pytest.mark.parametrize("key", [key for key in WRONG if key not in ("training", "mixes")])
 def test_a_missing_key_is_named_with_its_file(tmp_path, key):
     folder = write_model(tmp_path, "native")
     edit_json(folder / "config.json", key, MISSING)
@@ -101,7 +105,8 @@ def test_a_missing_key_is_named_with_its_file(tmp_path, key):
 def test_what_training_was_may_be_missing(tmp_path):
     folder = write_model(tmp_path, "native")
     edit_json(folder / "config.json", "training", MISSING)
-    assert load_all(folder).training == {}
+    edit_json(folder / "config.json", "mixes", MISSING)
+    assert (load_all(folder).training, load_all(folder).mixes) == ({}, ())
 
 
 @pytest.mark.parametrize(
@@ -124,6 +129,14 @@ def test_an_unknown_key_that_is_like_no_other_suggests_nothing(tmp_path):
     folder = write_model(tmp_path, "native")
     edit_json(folder / "config.json", "model.quux", 1)
     assert error_of(folder).endswith("unknown key `model.quux`")
+
+
+def test_a_key_made_to_look_like_an_error_stays_on_its_line(tmp_path):
+    folder = write_model(tmp_path, "native")
+    edit_json(folder / "config.json", "model.cells\nerror: all is lost\x1b[31m", 1)
+    said = error_of(folder)
+    assert "unknown key `model.cells\\nerror: all is lost\\x1b[31m`" in said
+    assert "\n" not in said
 
 
 def test_a_newer_format_says_so_before_anything_else(tmp_path):

@@ -10,7 +10,6 @@ from hostile.breaking import (
     DATASETS,
     WORDS,
     edit_dataset,
-    edit_json,
     error_of,
     load_all,
     shapes_in,
@@ -171,7 +170,6 @@ def test_a_name_made_to_look_like_an_error_stays_on_its_line(tmp_path, format):
     for name in ("CNN\nerror: all is lost", "CNN\x1b[31m", f"CNN{'x' * 5000}"):
         edit_dataset(file, template, lambda array: array, rename=name)
         template = name
-    edit_json(folder / {"hdf5": "options.json", "native": "config.json"}[format], "un\nerror: known", 1)
     said = error_of(folder)
     assert "\nerror:" not in said
     assert "\x1b" not in said

@@ -35,7 +35,6 @@ CONTRADICTED = {  # of the right type, but no model of these datasets: what is n
     "lstm.dim": (12, "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"),
     "lstm.projection_dim": (7, "CNN_proj/W_proj"),
     "lstm.n_layers": (1, "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0"),
-    "bidirectional": (False, "bidirectional"),
     "char_cnn.embedding.dim": (4, "char_embed"),
     "char_cnn.filters": ([[1, 3], [3, 5], [4, 7]], "CNN/W_cnn_1"),
     "char_cnn.n_highway": (2, "CNN_high_1/W_carry"),
@@ -45,7 +44,7 @@ CONTRADICTED_WHERE_MISSING = {
     "char_cnn.n_highway": "CNN_high_0/W_carry",  # none
     "char_cnn": "embedding",  # a model that takes whole words
 }
-MAY_BE_MISSING = ("lstm.cell_clip", "lstm.proj_clip", "bidirectional")
+MAY_BE_MISSING = ("lstm.cell_clip", "lstm.proj_clip", "bidirectional")  # the last is training's: the datasets tell
 
 
 def every_wrong_option() -> Iterator:

@@ -45,7 +45,7 @@ def slow(inputs, weights, state, lengths, *, cell_clip, projection_clip, skip_co
             for k, layer in enumerate(weights[d]):
                 arrays = {f"l.{name}": value.numpy() for name, value in layer._asdict().items() if value is not None}
                 config = BilmConfig(
-                    encoder=EncoderConfig(filters=(), words=1, projection=False),
+                    encoder=EncoderConfig(filters=(), words=1, word_dim=512, projection=False),
                     cells=C,
                     projection=P,
                     lstm_projection=layer.weight_hr is not None,

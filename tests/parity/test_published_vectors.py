@@ -116,7 +116,7 @@ class TestDefinition:
         sentences = json.loads((OUR_FIXTURES / "variants/sentences.json").read_text())
         with h5py.File(folder / "expected.hdf5") as expected:
             for i, sentence in enumerate(sentences):
-                ids = token_ids(["<S>", *sentence, "</S>"], weights.config, None)
+                ids = token_ids(["<S>", *sentence, "</S>"], weights.config, None, weights.alphabet)
                 layers, _ = definition.layers(weights.config, dict(weights.arrays), ids)
                 assert_published(np.stack(layers)[:, 1:-1], expected[str(i)][()])
 
@@ -132,7 +132,7 @@ class TestDefinition:
             h5py.File(FIXTURES / model / "lm_embeddings_1.hdf5") as published,
         ):
             for i, sentence in enumerate(lane):
-                ids = token_ids(["<S>", *sentence, "</S>"], weights.config, None)
+                ids = token_ids(["<S>", *sentence, "</S>"], weights.config, None, weights.alphabet)
                 if i < 3:
                     layers, _ = definition.layers(weights.config, arrays, ids)
                     assert_published(np.stack(layers)[:, 1:-1], expected[f"stateless/1/{i}"][()])
@@ -163,7 +163,7 @@ class TestDefinition:
         calls = json.loads((FIXTURES / "stateful_resize.json").read_text())
         with h5py.File(FIXTURES / "stateful_resize.hdf5") as expected:
             for call, batch in enumerate(calls):  # row 0 is in every call
-                ids = token_ids(["<S>", *batch[0], "</S>"], weights.config, None)
+                ids = token_ids(["<S>", *batch[0], "</S>"], weights.config, None, weights.alphabet)
                 layers, state = definition.layers(weights.config, arrays, ids, state)
                 assert_published(np.stack(layers)[:, 1:-1], expected[f"{call}/0"][()])
             for k in range(2):

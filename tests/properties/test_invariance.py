@@ -126,7 +126,7 @@ def test_reversing_a_sequence_and_swapping_the_stacks_swaps_the_halves(tokens):
         ".".join([swapped.get(name.split(".")[0], name.split(".")[0]), *name.split(".")[1:]]): array
         for name, array in WEIGHTS.arrays.items()
     }
-    ids = token_ids(["<S>", *tokens, "</S>"], CONFIG, None)
+    ids = token_ids(["<S>", *tokens, "</S>"], CONFIG, None, WEIGHTS.alphabet)
     places = np.arange(len(ids))
 
     def run(engine, order):

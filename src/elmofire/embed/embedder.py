@@ -19,7 +19,6 @@ from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL
 from elmofire.formats.weights import Array, Weights
-from elmofire.text.characters import END, START, is_truncated
 from elmofire.text.tokenizers import Token, load_tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class Embedder:
         self._settings = {"device": device, "precision": precision, "threads": threads}
         self._engine = make_engine(weights, **self._settings)
         self._vocabulary = weights.vocabulary
+        self._alphabet = weights.alphabet
         self._training = weights.training
         self._source = weights.source
         self.stamp = weights.source.stamp if weights.source else ""  # changes when the model's files do
@@ -279,7 +279,7 @@ class Embedder:
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Array]:
         """Vectors of token lists; a state (with a row for each) is moved on in place."""
-        words = {START: 0, END: 1}
+        words = {self._alphabet.start: 0, self._alphabet.end: 1}
         sequences: list[Ints] = []
         for tokens in sentences:
             places = [words.setdefault(token, len(words)) for token in tokens]
@@ -313,12 +313,13 @@ class Embedder:
                 vectors[place] = vector
         if missing:
             spelled = [words[place] for place in missing]
-            vectors[missing] = self._engine.encode(token_ids(spelled, self.config, self._vocabulary))
+            vectors[missing] = self._engine.encode(token_ids(spelled, self.config, self._vocabulary, self._alphabet))
             self._cache.add(spelled, vectors[missing])
         return vectors
 
     def _count_truncated(self, words: list[str], sequences: list[Ints]) -> None:
-        long = [place for place, word in enumerate(words) if is_truncated(word, self.config.encoder.max_characters)]
+        room = self.config.encoder.max_characters
+        long = [place for place, word in enumerate(words) if self._alphabet.is_truncated(word, room)]
         if long:
             count = sum(int(np.isin(sequence, long).sum()) for sequence in sequences)
             with self._lock:

@@ -35,7 +35,7 @@ class Engine:
         self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if self.config.head else None
 
     def encode(self, ids: NDArray) -> Array:
-        """Character ids (n, W), or rows of the word table (n,) -> vectors without context (n, E)."""
+        """Token ids (n, columns) -> vectors without context (n, E)."""
         return self._encoder(ids)
 
     def run(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig
-from elmofire.text.characters import END, START, character_ids
+from elmofire.text.characters import Alphabet
 from elmofire.text.vocabulary import Vocabulary
 
 Ints = NDArray[np.int64]
@@ -87,13 +87,23 @@ def make_pools(sentences: Sequence[Ints], batch_tokens: int, numbers: Ints | Non
     return pools
 
 
-def token_ids(tokens: Sequence[str], config: BilmConfig, vocabulary: Vocabulary | None) -> NDArray:
-    """What the encoder reads: character ids (n, W), or rows of the word table (n,) for models that take whole words."""
+def token_ids(
+    tokens: Sequence[str], config: BilmConfig, vocabulary: Vocabulary | None, alphabet: Alphabet
+) -> NDArray[np.int32]:
+    """What the encoder reads of each token (n, columns): its row in the word table, counted from 1, and its characters.
+
+    A model without a word table, or without characters, has no such columns. 0 everywhere means that there is no token.
+    """
+    columns: list[NDArray[np.int32]] = []
+    room = config.encoder.max_characters
+    if config.encoder.words:
+        if vocabulary is None:
+            raise ModelError("a model that takes whole words needs its vocabulary")
+        lacking = [special for special in (alphabet.start, alphabet.end) if special not in vocabulary]
+        if lacking:
+            raise ModelError(f"the vocabulary has no {' and no '.join(lacking)}, which start and end every sentence")
+        rows = vocabulary.ids([alphabet.read_part(token, room) for token in tokens])
+        columns.append(np.array(rows, dtype=np.int32)[:, None] + 1)
     if config.encoder.filters:
-        return character_ids(tokens, config.encoder.max_characters)
-    if vocabulary is None:
-        raise ModelError("a model that takes whole words needs its vocabulary")
-    lacking = [special for special in vocabulary.missing_specials() if special in (START, END)]
-    if lacking:
-        raise ModelError(f"the vocabulary has no {' and no '.join(lacking)}, which start and end every sentence")
-    return np.array(vocabulary.ids(tokens), dtype=np.int64)
+        columns.append(alphabet.ids(tokens, room))
+    return np.concatenate(columns, axis=1)

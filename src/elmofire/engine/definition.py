@@ -9,11 +9,24 @@ import numpy as np
 
 
 def encode(config, arrays, ids):
-    """One token -> its vector without context (E,). `ids` are its W character ids, or its row in the word table."""
-    encoder = config.encoder
-    if not encoder.filters:
-        return _array(arrays, "encoder.words")[ids]
+    """One token -> its vector without context (E,).
 
+    `ids` are its row in the word table, counted from 1, if the model has one, and its W character ids, if it reads them.
+    """
+    encoder = config.encoder
+    features = []
+    if encoder.words:
+        row, ids = ids[0], ids[1:]
+        features.append(_array(arrays, "encoder.words")[row - 1] if row else np.zeros(encoder.word_dim))
+    if encoder.filters:
+        features.append(spell(config, arrays, ids))
+    z = np.concatenate(features)
+    return _linear(arrays, "encoder.projection", z) if encoder.projection else z
+
+
+def spell(config, arrays, ids):
+    """Character ids (W,) -> what the filters and highways make of them."""
+    encoder = config.encoder
     table = np.vstack(
         [np.zeros(encoder.character_dim), _array(arrays, "encoder.characters")]
     )  # id 0, no token, is zeros
@@ -34,7 +47,7 @@ def encode(config, arrays, ids):
             _linear(arrays, f"encoder.highways.{k}.transform", z), 0
         )  # relu whatever the activation
         z = gate * transformed + (1 - gate) * z
-    return _linear(arrays, "encoder.projection", z) if encoder.projection else z
+    return z
 
 
 def lstm_step(config, arrays, name, x, h, c):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from elmofire.errors import RecipeError
-from elmofire.text.characters import ALPHABET
+from elmofire.text.characters import BYTES
 
 FORWARD, BACKWARD = "forward", "backward"
 _LARGEST = (1 << 31) - 1  # of the sizes that arrays must bear out
@@ -15,16 +15,19 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """From a token to one vector without context: a character CNN (Kim et al. 2016), or a table of whole words."""
+    """From a token to one vector without context: a character CNN (Kim et al. 2016), a table of words, or both side by side."""
 
     width: int = 512  # of the vector that comes out
     filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS  # (characters, how many); none: whole words go in
+    alphabet: str = "bytes"  # or "code points", listed in characters.txt
+    characters: int = BYTES  # rows of the character table
     character_dim: int = 16
     max_characters: int = 50  # of a token, its two markers included
     activation: str = "relu"
     highways: int = 2
-    projection: bool = True  # without it the width is the number of filters
-    words: int = 0  # rows of the word table of models that take whole words
+    projection: bool = True  # without it the width is that of what the filters and the word table give
+    words: int = 0  # rows of the word table; 0: none
+    word_dim: int = 0  # width of its vectors
 
     def __post_init__(self) -> None:
         problems = _out_of_bounds(
@@ -32,7 +35,9 @@ class EncoderConfig:
             ("character_dim", self.character_dim, 1, _LARGEST),
             ("max_characters", self.max_characters, 3, MOST),
             ("highways", self.highways, 0, MOST),
+            ("characters", self.characters, 1, _LARGEST),
             ("words", self.words, 0, _LARGEST),
+            ("word_dim", self.word_dim, 0, _LARGEST),
             ("the number of filters", len(self.filters), 0, MOST),
         )
         if self.activation not in ("relu", "tanh"):
@@ -42,16 +47,27 @@ class EncoderConfig:
                 problems.append(f"filters hold [{width}, {count}], but should hold positive numbers")
             elif width > self.max_characters:
                 problems.append(f"filters hold one of {width} characters, but max_characters is {self.max_characters}")
-        if self.filters and not self.projection and self.width != self.filter_count:
-            problems.append(f"projection is off, so width should be the {self.filter_count} filters, not {self.width}")
-        if bool(self.filters) == bool(self.words):
-            problems.append("filters over characters or words should be given, one of the two")
+        if not self.projection and self.width != self.features:
+            problems.append(f"projection is off, so width should be the {self.features} features, not {self.width}")
+        if not self.filters and not self.words:
+            problems.append("filters over characters or words should be given, or both")
+        if bool(self.words) != bool(self.word_dim):
+            problems.append(f"words is {self.words} and word_dim {self.word_dim}, but either both or none should be 0")
+        if self.alphabet not in ("bytes", "code points"):
+            problems.append(f"alphabet is {self.alphabet!r}, but should be 'bytes' or 'code points'")
+        if self.alphabet == "bytes" and self.characters != BYTES:
+            problems.append(f"characters is {self.characters}, but the bytes alphabet has {BYTES}")
         if problems:
             raise RecipeError("; ".join(problems))
 
     @property
     def filter_count(self) -> int:
         return sum(count for _, count in self.filters)
+
+    @property
+    def features(self) -> int:
+        """What the word table and the filters give together: the projection's input."""
+        return self.word_dim + self.filter_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +147,7 @@ def tensor_shapes(config: BilmConfig) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     if encoder.filters:
         filters = encoder.filter_count
-        shapes["encoder.characters"] = (ALPHABET, encoder.character_dim)
+        shapes["encoder.characters"] = (encoder.characters, encoder.character_dim)
         for k, (width, count) in enumerate(encoder.filters):
             shapes[f"encoder.convolutions.{k}.weight"] = (count, encoder.character_dim, width)
             shapes[f"encoder.convolutions.{k}.bias"] = (count,)
@@ -139,11 +155,11 @@ def tensor_shapes(config: BilmConfig) -> dict[str, tuple[int, ...]]:
             for part in ("transform", "gate"):
                 shapes[f"encoder.highways.{k}.{part}.weight"] = (filters, filters)
                 shapes[f"encoder.highways.{k}.{part}.bias"] = (filters,)
-        if encoder.projection:
-            shapes["encoder.projection.weight"] = (encoder.width, filters)
-            shapes["encoder.projection.bias"] = (encoder.width,)
     if encoder.words:
-        shapes["encoder.words"] = (encoder.words, encoder.width)
+        shapes["encoder.words"] = (encoder.words, encoder.word_dim)
+    if encoder.projection:
+        shapes["encoder.projection.weight"] = (encoder.width, encoder.features)
+        shapes["encoder.projection.bias"] = (encoder.width,)
     for direction in config.directions:
         for k in range(config.layers):
             inputs = encoder.width if k == 0 else config.projection

@@ -154,10 +154,6 @@ def _mismatches(
 ) -> list[str]:
     """All that is wrong between the options and the datasets."""
     problems: list[str] = []
-    if options.bidirectional not in (None, len(config.directions) == 2):
-        problems.append(
-            f"bidirectional is {options.bidirectional}, but {opened.path.name} holds {' and '.join(config.directions)}"
-        )
     # weight_hh is stored together with weight_ih
     shapes = {
         name: _file_shape(name, shape, config)

@@ -13,12 +13,14 @@ from elmofire.errors import InputError, MissingExtra, ModelError, RecipeError
 from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.tensors import MappedTensors, float32_to_bfloat16, write_tensors
-from elmofire.formats.weights import Array, FileArrays, Source, Weights
+from elmofire.formats.weights import Array, FileArrays, LearnedMix, Source, Weights
 from elmofire.recipe import build, named, shown
+from elmofire.text.characters import ByteAlphabet, CodePointAlphabet
 from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
 from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 CONFIG, TENSORS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.txt", "README.md"
+CHARACTERS = "characters.txt"
 FORMAT = 1
 STORAGES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int8": "I8"}
 _RANGES = {"F16": 65504.0, "BF16": (2 - 2**-7) * 2.0**127}
@@ -35,6 +37,8 @@ def read(folder: Path) -> Weights:
     vocabulary_file = folder / VOCABULARY
     vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file.is_file() else None
     _check(folder, described.model, tensors, vocabulary)
+    in_bytes = described.model.encoder.alphabet == "bytes"
+    alphabet = ByteAlphabet() if in_bytes else _read_alphabet(folder / CHARACTERS, described.model.encoder.characters)
 
     def read_array(name: str) -> Array:
         array = tensors.float32(name)
@@ -43,14 +47,17 @@ def read(folder: Path) -> Weights:
             array = array * scale.reshape(-1, *[1] * (array.ndim - 1))
         return array
 
-    files = (folder / CONFIG, folder / TENSORS, *((vocabulary_file,) if vocabulary else ()))
+    files = [folder / CONFIG, folder / TENSORS, *([vocabulary_file] if vocabulary else [])]
+    files += [] if in_bytes else [folder / CHARACTERS]
     return Weights(
         config=described.model,
         arrays=FileArrays(described.model, read_array, lambda name: f"{folder / TENSORS}: {name}"),
         vocabulary=vocabulary,
+        alphabet=alphabet,
+        mixes=described.mixes,
         tokenizer=described.tokenizer,
         training=described.training,
-        source=Source(str(folder), "native", files),
+        source=Source(str(folder), "native", tuple(files)),
     )
 
 
@@ -63,6 +70,37 @@ class _Described:
     model: BilmConfig
     tokenizer: TokenizerInfo
     training: dict = field(default_factory=dict)
+    mixes: tuple[LearnedMix, ...] = ()
+
+
+def _read_alphabet(path: Path, rows: int) -> CodePointAlphabet:
+    """One symbol a line; those that would break a line are written as JSON strings."""
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        alphabet = CodePointAlphabet(
+            [json.loads(line) if line.startswith('"') and len(line) > 1 else line for line in lines]
+        )
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError):
+        raise ModelError(f"{path}: is not a list of characters, one a line") from None
+    if len(alphabet.symbols) != rows:
+        raise ModelError(f"{path}: has {len(alphabet.symbols)} lines, but encoder.characters has {rows} rows")
+    if lacking := alphabet.missing_markers():
+        raise ModelError(f"{path}: lacks {', '.join(lacking)}")
+    return alphabet
+
+
+def _write_alphabet(path: Path, alphabet: CodePointAlphabet) -> None:
+    lines = [
+        json.dumps(symbol) if set(symbol) & set('\n\r"') or not _is_text(symbol) else symbol
+        for symbol in alphabet.symbols
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+
+
+def _is_text(symbol: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in symbol)
 
 
 def _read_config(path: Path) -> _Described:
@@ -94,9 +132,10 @@ def _read_config(path: Path) -> _Described:
 
 # What every file of format 1 says. Where a key that came later is missing, its default has to mean "as before".
 _WRITTEN = (
-    *("encoder", "encoder.width", "encoder.filters", "encoder.character_dim", "encoder.max_characters"),
-    *("encoder.activation", "encoder.highways", "encoder.projection", "encoder.words", "directions", "layers", "cells"),
-    *("projection", "lstm_projection", "cell_clip", "projection_clip", "skip_connections", "forget_bias", "head"),
+    *("encoder", "encoder.width", "encoder.filters", "encoder.alphabet", "encoder.characters", "encoder.character_dim"),
+    *("encoder.max_characters", "encoder.activation", "encoder.highways", "encoder.projection", "encoder.words"),
+    *("encoder.word_dim", "directions", "layers", "cells", "projection", "lstm_projection"),
+    *("cell_clip", "projection_clip", "skip_connections", "forget_bias", "head"),
 )
 
 
@@ -143,6 +182,7 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
         "model": asdict(weights.config),
         "tokenizer": asdict(weights.tokenizer),
         "training": dict(weights.training),
+        "mixes": [asdict(mix) for mix in weights.mixes],
     }
     with folder_written_aside(folder, replaces=_is_ours) as aside:
         tensors, read_stored = _stored(weights, storage)
@@ -150,12 +190,14 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
         (aside / CONFIG).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         if weights.vocabulary is not None:
             write_vocabulary(aside / VOCABULARY, weights.vocabulary)
+        if isinstance(weights.alphabet, CodePointAlphabet):
+            _write_alphabet(aside / CHARACTERS, weights.alphabet)
         (aside / CARD).write_text(card or _card(weights, storage), encoding="utf-8")
 
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder is one that `write` has written, so that nothing else is lost with it."""
-    only_ours = {file.name for file in folder.iterdir()} <= {CONFIG, TENSORS, VOCABULARY, CARD}
+    only_ours = {file.name for file in folder.iterdir()} <= {CONFIG, TENSORS, VOCABULARY, CHARACTERS, CARD}
     return (
         only_ours and (folder / CONFIG).is_file() and read_json_object(folder / CONFIG).get("model_type") == "elmofire"
     )

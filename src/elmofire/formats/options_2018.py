@@ -106,7 +106,9 @@ class Options:
             raise ModelError.from_problems(str(self.path), self.problems)
         try:
             if self.char_cnn is None:
-                encoder = EncoderConfig(width=self.projection, filters=(), words=words, projection=False)
+                encoder = EncoderConfig(
+                    width=self.projection, filters=(), words=words, word_dim=self.projection, projection=False
+                )
             else:
                 encoder = EncoderConfig(
                     width=self.projection,

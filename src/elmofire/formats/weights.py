@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.text.characters import Alphabet, ByteAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary
 
@@ -36,6 +37,15 @@ class Source:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedMix:
+    """How a task that was trained on top of the biLM mixes its layers: `gamma * sum_j softmax(weights)_j * layer_j`."""
+
+    name: str  # where the task's model kept it
+    weights: tuple[float, ...]
+    gamma: float
+
+
 @dataclass(frozen=True)
 class Weights:
     """A frozen config and named float32 arrays, read on access, so that whoever consumes them one by one needs no second copy."""
@@ -43,6 +53,8 @@ class Weights:
     config: BilmConfig
     arrays: Mapping[str, Array]
     vocabulary: Vocabulary | None = None
+    alphabet: Alphabet = field(default_factory=ByteAlphabet)
+    mixes: tuple[LearnedMix, ...] = ()
     tokenizer: TokenizerInfo = ENGLISH
     training: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None

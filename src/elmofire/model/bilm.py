@@ -9,6 +9,7 @@ from elmofire.formats.config import FORWARD, BilmConfig, tensor_shapes
 from elmofire.formats.weights import ENGLISH, Array, Weights
 from elmofire.kernels import LayerWeights, LstmState, lstmp
 from elmofire.model.encoder import Affine, Encoder
+from elmofire.text.characters import Alphabet, ByteAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary
 
@@ -46,6 +47,7 @@ class BiLM(nn.Module):
         super().__init__()
         self.config = config
         self.vocabulary: Vocabulary | None = None
+        self.alphabet: Alphabet = ByteAlphabet()
         self.tokenizer: TokenizerInfo = ENGLISH
         self.encoder = Encoder(config.encoder)
         self.stacks = nn.ModuleList(
@@ -60,7 +62,7 @@ class BiLM(nn.Module):
     def from_weights(cls, weights: Weights) -> "BiLM":
         """Build the module and fill it, one array at a time."""
         bilm = cls(weights.config)
-        bilm.vocabulary, bilm.tokenizer = weights.vocabulary, weights.tokenizer
+        bilm.vocabulary, bilm.alphabet, bilm.tokenizer = weights.vocabulary, weights.alphabet, weights.tokenizer
         with torch.no_grad():
             for name, parameter in bilm.arrays().items():
                 array = weights.arrays[name]
@@ -72,7 +74,11 @@ class BiLM(nn.Module):
     def weights(self) -> Weights:
         """The parameters as they are now, for any format to write."""
         return Weights(
-            config=self.config, arrays=_Parameters(self.arrays()), vocabulary=self.vocabulary, tokenizer=self.tokenizer
+            config=self.config,
+            arrays=_Parameters(self.arrays()),
+            vocabulary=self.vocabulary,
+            alphabet=self.alphabet,
+            tokenizer=self.tokenizer,
         )
 
     def arrays(self) -> dict[str, nn.Parameter]:

@@ -14,7 +14,6 @@ from elmofire.formats.names import DEFAULT_MODEL
 from elmofire.kernels import LstmState
 from elmofire.model.bilm import BiLM
 from elmofire.model.mix import ScalarMix, normalize_over_batch
-from elmofire.text.characters import END, START
 
 # Over which positions the statistics go, and what keeps the root from zero.
 _LAYER_NORMS = {"allennlp": (True, 1e-13), "bilm-tf": (False, 1e-12)}
@@ -101,9 +100,8 @@ class Elmo(nn.Module):
         return padded
 
     def _rows(self, tokens: Sequence[str]) -> Tensor:
-        """Ids of tokens, with 0 kept for padding: word rows are counted from 1 here."""
-        ids = token_ids(tokens, self.bilm.config, self.bilm.vocabulary).astype(np.int64)
-        return torch.from_numpy(ids if self.bilm.config.encoder.filters else ids + 1)
+        ids = token_ids(tokens, self.bilm.config, self.bilm.vocabulary, self.bilm.alphabet)
+        return torch.from_numpy(ids.astype(np.int64))
 
     def forward(self, sentences: Sequence[Sequence[str]] | Tensor, state: LstmState | None = None) -> ElmoOutput:
         """Token lists, or ids (B, T, W) as `ids` makes them. With a state, row r goes on from its row r."""
@@ -129,15 +127,15 @@ class Elmo(nn.Module):
 
     def _bounded(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Ids without boundaries -> distinct tokens' ids, their places (B, T + 2) with boundaries, lengths."""
-        present = (ids > 0).any(dim=2) if ids.dim() == 3 else ids > 0
+        present = (ids > 0).any(dim=2)
         lengths = present.sum(dim=1)
         if bool((present != (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None])).any()):
             raise InputError("rows of zeros stand between tokens", hint="pad at the end of each sentence only")
-        markers = self._rows([START, END]).to(ids.device)
+        markers = self._rows([self.bilm.alphabet.start, self.bilm.alphabet.end]).to(ids.device)
         rows = torch.cat([torch.zeros_like(markers[:1]), markers, ids.flatten(0, 1)])
         distinct, place = rows.unique(dim=0, return_inverse=True)
         tokens = torch.full((ids.shape[0], ids.shape[1] + 2), int(place[0]), device=ids.device)
         tokens[:, 0] = place[1]
         tokens[:, 1:-1] = place[3:].reshape(ids.shape[:2])
         tokens[torch.arange(len(tokens), device=ids.device), lengths + 1] = place[2]
-        return (distinct if self.bilm.config.encoder.filters else (distinct - 1).clamp_min(0)), tokens, lengths + 2
+        return distinct, tokens, lengths + 2

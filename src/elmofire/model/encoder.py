@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from elmofire.formats.config import EncoderConfig
-from elmofire.text.characters import ALPHABET
 
 
 class Affine(nn.Module):
@@ -37,19 +36,30 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        if not config.filters:
-            self.words = nn.Parameter(torch.empty(config.words, config.width))
-            return
-        self.characters = nn.Parameter(torch.empty(ALPHABET, config.character_dim))
-        self.convolutions = nn.ModuleList(Affine(count, config.character_dim, width) for width, count in config.filters)
-        self.highways = nn.ModuleList(Highway(config.filter_count) for _ in range(config.highways))
+        if config.words:
+            self.words = nn.Parameter(torch.empty(config.words, config.word_dim))
+        if config.filters:
+            self.characters = nn.Parameter(torch.empty(config.characters, config.character_dim))
+            self.convolutions = nn.ModuleList(
+                Affine(count, config.character_dim, width) for width, count in config.filters
+            )
+            self.highways = nn.ModuleList(Highway(config.filter_count) for _ in range(config.highways))
         if config.projection:
-            self.projection = Affine(config.width, config.filter_count)
+            self.projection = Affine(config.width, config.features)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Character ids (n, W), or rows of the word table (n,) -> (n, E)."""
-        if not self.config.filters:
-            return self.words[ids]
+        """Token ids as `token_ids` makes them (n, columns) -> (n, E)."""
+        features: list[Tensor] = []
+        if self.config.words:
+            features.append(torch.where(ids[:, :1] > 0, self.words[(ids[:, 0] - 1).clamp_min(0)], 0.0))
+            ids = ids[:, 1:]
+        if self.config.filters:
+            features.append(self._spelled(ids))
+        z = torch.cat(features, dim=1)
+        return self.projection(z) if self.config.projection else z
+
+    def _spelled(self, ids: Tensor) -> Tensor:
+        """Character ids (n, W) -> what the filters and highways make of them (n, filters)."""
         table = torch.cat([self.characters.new_zeros(1, self.config.character_dim), self.characters])  # id 0: no token
         x = table[ids]  # (n, W, character_dim)
         pooled: list[Tensor] = []
@@ -61,4 +71,4 @@ class Encoder(nn.Module):
         z = z.relu() if self.config.activation == "relu" else z.tanh()
         for highway in self.highways:
             z = highway(z)
-        return self.projection(z) if self.config.projection else z
+        return z

@@ -31,7 +31,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def encode(self, ids: NDArray) -> Array:
-        """Character ids (n, W), or rows of the word table (n,) -> vectors without context (n, E)."""
+        """Token ids (n, columns) -> vectors without context (n, E)."""
         with exact_float32():
             parts = [
                 self.bilm.encoder(torch.from_numpy(part.astype(np.int64)).to(self.device)).cpu().numpy()

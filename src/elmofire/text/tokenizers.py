@@ -195,10 +195,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _matches(pattern: str) -> _Split:
     """Each match of the pattern is a token."""
-    compiled = _compiled(pattern)
 
-    def split(text: str) -> list[Token]:
-        return [Token(match[0], match.start(), match.end()) for match in compiled.finditer(text)]
+    def split(text: str) -> list[Token]:  # compiled with the first text: loading a model should not wait for it
+        return [Token(match[0], match.start(), match.end()) for match in _compiled(pattern).finditer(text)]
 
     return split
 

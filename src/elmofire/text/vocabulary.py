@@ -9,9 +9,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from elmofire.errors import InputError, ModelError
-from elmofire.text.characters import END, START
 
-UNKNOWN = "<UNK>"
+UNKNOWN = ("<UNK>", "<oov>")  # of 2018's models, of ELMoForManyLangs'
 _NOT_A_WORD = "!!!MAXTERMID"  # old files hold this line; it takes no id
 _MAX_BYTES = 128 << 20  # unpacked; the 800,000 words of the published models take 8 MB
 
@@ -35,14 +34,12 @@ class Vocabulary:
         return word in self._ids
 
     def id(self, word: str) -> int:
-        """The word's id, or that of `<UNK>`."""
-        number = self._ids.get(word)
-        if number is None:
-            number = self._ids.get(UNKNOWN)
+        """The word's id, or that of the unknown word."""
+        number = self._ids.get(word, self.unknown)
         if number is None:
             raise InputError(
-                f"the word {word!r} is not in the model's vocabulary, which has no {UNKNOWN}",
-                hint=f"add a line {UNKNOWN} to vocab.txt if the model was trained with one",
+                f"the word {word!r} is not in the model's vocabulary, which has no {UNKNOWN[0]}",
+                hint=f"add a line {UNKNOWN[0]} to vocab.txt if the model was trained with one",
             )
         return number
 
@@ -54,9 +51,10 @@ class Vocabulary:
         """How many lines repeat a word that stands elsewhere too."""
         return len(self.words) - len(self._ids)
 
-    def missing_specials(self) -> list[str]:
-        """Which of the three special words the file lacks."""
-        return [special for special in (START, END, UNKNOWN) if special not in self._ids]
+    @property
+    def unknown(self) -> int | None:
+        """The id that stands for all words not listed."""
+        return next((self._ids[name] for name in UNKNOWN if name in self._ids), None)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
