@@ -64,6 +64,7 @@ def embed_to_file(
         "tokenizer": elmo.info()["tokenizer"],
     }
     selection = select(layers, elmo.config)
+    empty = selection.empty(elmo.config.layers)
     output.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{output}.lock")
     try:
@@ -77,8 +78,12 @@ def embed_to_file(
             for tokens in _cut(remaining, selection.row_bytes(elmo.config.layers, dtype), boundaries=boundaries):
                 elmo.clear_cache()
                 vectors = [found for _, found in elmo.stream(tokens, layers, boundaries=boundaries, progress=progress)]
-                parts.add(_piece(tokens, vectors, dtype, selection.empty(elmo.config.layers)))
-            write_embeddings(output, parts.pieces, metadata)
+                parts.add(_piece(tokens, vectors, dtype, empty))
+            if not parts.sentences:
+                parts.add(_piece([], [], dtype, empty))  # which tells shape and dtype
+            # Put together among the parts, so that a run killed in the middle leaves nothing else behind.
+            write_embeddings(parts.folder / output.name, parts.pieces, metadata)
+            (parts.folder / output.name).replace(output)
             report = JobReport(parts.sentences, parts.tokens, done)
             parts.remove()
     except Timeout:
@@ -88,16 +93,16 @@ def embed_to_file(
 
 
 def _cut(sentences: Iterator[Sequence[str]], row_bytes: int, *, boundaries: bool) -> Iterator[list[list[str]]]:
-    """Sentences gathered until their vectors are worth a file; at least one piece, which tells shape and dtype."""
+    """Sentences gathered until their vectors are worth a file."""
     piece: list[list[str]] = []
-    size, first = 0, True
+    size = 0
     for tokens in sentences:
         piece.append(list(tokens))
         size += (len(tokens) + 2 * boundaries) * row_bytes
         if size >= _PIECE_BYTES:
             yield piece
-            piece, size, first = [], 0, False
-    if piece or first:
+            piece, size = [], 0
+    if piece:
         yield piece
 
 
@@ -112,26 +117,26 @@ class Parts:
     """The pieces that are there, of this run or of an interrupted one like it."""
 
     def __init__(self, output: Path, manifest: dict[str, Any]) -> None:
-        self._folder = Path(f"{output}.parts")
+        self.folder = Path(f"{output}.parts")
         self.sentences = self.tokens = self._count = 0
         listed = json.dumps(manifest, sort_keys=True)
         if manifest["input"] is None or self._manifest() != listed:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(exist_ok=True)
-        with written_aside(self._folder / "manifest.json") as aside:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(exist_ok=True)
+        with written_aside(self.folder / "manifest.json") as aside:
             aside.write_text(listed)
         while self._vectors(self._count).is_file():
             self._counted(self._read(self._count))
 
     def _manifest(self) -> str | None:
-        file = self._folder / "manifest.json"
+        file = self.folder / "manifest.json"
         return file.read_text() if file.is_file() else None
 
     def _vectors(self, number: int) -> Path:
-        return self._folder / f"{number:06}.npy"
+        return self.folder / f"{number:06}.npy"
 
     def _tokens(self, number: int) -> Path:
-        return self._folder / f"{number:06}.json"
+        return self.folder / f"{number:06}.json"
 
     def _counted(self, piece: Piece) -> None:
         self._count += 1
@@ -155,4 +160,4 @@ class Parts:
             yield self._read(number)
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self.folder)
