@@ -25,7 +25,7 @@ print(json.dumps({"seconds": time.perf_counter() - start}))
 LOAD = """
 import json, sys, time
 from elmofire import Embedder
-import elmofire.formats.hdf5_2018, elmofire.formats.native, elmofire.engine  # code counted before, not with the model
+import elmofire.formats.published.hdf5_2018, elmofire.formats.native, elmofire.engine  # code counted before, not with the model
 def field(name):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))

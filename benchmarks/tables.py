@@ -57,7 +57,37 @@ def allennlp() -> list[list[str]]:
     return rows
 
 
-TABLES = {"loading": loading, "startup": startup, "exactness": exactness, "allennlp": allennlp}
+def allennlp_compat() -> list[list[str]]:
+    keys = ("model", "num_output_representations", "do_layer_norm", "keep_sentence_boundaries")
+    cases: dict[tuple, dict[str, dict]] = {}
+    for record in newest("allennlp_compat", *keys, "state"):
+        cases.setdefault(tuple(record[key] for key in keys), {})[record["state"]] = record
+    rows = [
+        [
+            "model",
+            "representations",
+            "layer norm",
+            "boundaries",
+            "first call",
+            "later calls, reset",
+            "later calls, carried",
+        ]
+    ]
+    for (model, mixes, layer_norm, boundaries), states in cases.items():
+        reset, carried = states["reset"], states["carried"]
+        figures = [max(reset["first_call"], carried["first_call"]), reset["later_calls"], carried["later_calls"]]
+        switches = ["on" if layer_norm else "off", "kept" if boundaries else "removed"]
+        rows.append([model, str(mixes), *switches, *[f"{figure:.1e}" for figure in figures]])
+    return rows
+
+
+TABLES = {
+    "loading": loading,
+    "startup": startup,
+    "exactness": exactness,
+    "allennlp": allennlp,
+    "allennlp_compat": allennlp_compat,
+}
 
 
 def rendered(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra, ModelError, RecipeError
     from elmofire.formats import load_weights, save_weights
     from elmofire.formats.weights import Weights
+    from elmofire.lm.language_model import LanguageModel
     from elmofire.model.bilm import BiLM
     from elmofire.model.elmo import Elmo
     from elmofire.model.mix import ScalarMix
@@ -30,6 +31,7 @@ _HOMES = {
     "load_weights": "elmofire.formats",
     "save_weights": "elmofire.formats",
     "Weights": "elmofire.formats.weights",
+    "LanguageModel": "elmofire.lm.language_model",
     "BiLM": "elmofire.model.bilm",
     "Elmo": "elmofire.model.elmo",
     "ScalarMix": "elmofire.model.mix",
@@ -48,6 +50,7 @@ __all__ = [
     "ElmofireError",
     "Embedder",
     "InputError",
+    "LanguageModel",
     "MissingExtra",
     "ModelError",
     "RecipeError",

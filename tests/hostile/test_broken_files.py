@@ -8,7 +8,7 @@ import pytest
 from hostile.breaking import error_of, load_all, write_model
 
 from elmofire import ElmofireError, load_weights
-from elmofire.formats.datasets import DatasetFile
+from elmofire.formats.published.datasets import DatasetFile
 from elmofire.formats.tensors import MappedTensors
 
 JSON = {"hdf5": "options.json", "native": "config.json"}

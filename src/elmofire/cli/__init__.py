@@ -8,9 +8,14 @@ import warnings
 import click
 
 from elmofire import __version__
+from elmofire.cli.convert import convert
 from elmofire.cli.demo import demo
 from elmofire.cli.embed import embed
 from elmofire.cli.info import info
+from elmofire.cli.models import models
+from elmofire.cli.perplexity import perplexity
+from elmofire.cli.score import score
+from elmofire.cli.substitutes import substitutes
 from elmofire.errors import ElmofireError
 
 
@@ -20,7 +25,7 @@ def cli() -> None:
     """Contextual word vectors from bidirectional language models."""
 
 
-for command in (demo, embed, info):
+for command in (convert, demo, embed, info, models, perplexity, score, substitutes):
     cli.add_command(command)
 
 

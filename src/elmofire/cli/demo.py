@@ -25,7 +25,8 @@ def demo() -> None:
     tokens = [sentence.split() for sentence, _ in _SENTENCES]
     layers = elmo.embed(tokens, layers="all")
     for (sentence, word), vectors in zip(_SENTENCES, layers, strict=True):
-        click.echo(f"  {sentence.replace(word, click.style(word, bold=True)):<62} {vectors.shape}")
+        padded = f"{sentence:<58}"  # before the word is made bold: escape codes have a length too
+        click.echo(f"  {padded.replace(word, click.style(word, bold=True), 1)} {vectors.shape}")
     click.echo("\n(layers, tokens, width). The same word in two sentences, as the cosine of its vectors:\n")
     click.echo(f"  {'':<44}" + "".join(f"{f'layer {j}':>10}" for j in range(elmo.config.layers + 1)))
     for a, b in ((0, 1), (0, 2), (1, 2), (3, 4)):

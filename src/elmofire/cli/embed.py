@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elmofire.cli.old_elmo import EPILOG, takes_old_flags
 from elmofire.cli.options import json_option, model_of, model_option, quiet_option
 from elmofire.errors import InputError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from elmofire.embed.embedder import Embedder
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @click.option("--output", "-o", help="OUT.hdf5, OUT.npz or OUT.safetensors; without it, JSON lines go to stdout.")
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
 @json_option
 @quiet_option
+@takes_old_flags
 def embed(
     files: tuple[str, ...],
     model: str,
@@ -53,6 +55,8 @@ def embed(
     boundaries: bool,
     device: str,
     threads: int | None,
+    layout: str,
+    batch_tokens: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -66,10 +70,11 @@ def embed(
     inputs = Inputs(files or ("-",), input_format, pretokenized)
     options = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
-        from elmofire.embed.outputs import output_format
+        from elmofire.embed.outputs import check_layout
 
-        output_format(Path(output))
+        check_layout(Path(output), layout)
     elmo = Embedder.load(model_of(model), device=device, threads=threads)
+    elmo.batch_tokens = batch_tokens or elmo.batch_tokens
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
     resumed = 0
     try:
@@ -81,7 +86,14 @@ def embed(
 
             stamp = inputs.stamp()
             report = embed_to_file(
-                elmo, inputs.sentences(elmo), Path(output), **options, dtype=dtype, input_stamp=stamp, progress=progress
+                elmo,
+                inputs.sentences(elmo),
+                Path(output),
+                **options,
+                dtype=dtype,
+                layout=layout,
+                input_stamp=stamp,
+                progress=progress,
             )
             resumed = report.resumed
     finally:

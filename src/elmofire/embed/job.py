@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 import elmofire
 from elmofire.embed.embedder import Embedder
-from elmofire.embed.outputs import Piece, output_format, write_embeddings
+from elmofire.embed.outputs import Piece, check_layout, write_embeddings
 from elmofire.embed.selection import LayerChoice, select
 from elmofire.embed.sentences import Sentences
 from elmofire.errors import InputError
@@ -43,15 +43,16 @@ def embed_to_file(
     layers: LayerChoice = "average",
     dtype: str = "float32",
     boundaries: bool = False,
+    layout: str = "index",
     input_stamp: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobReport:
-    """Embed sentences into an .hdf5, .npz or .safetensors file.
+    """Embed sentences into an .hdf5, .npz or .safetensors file; `layout` is how HDF5 names them (`outputs.LAYOUTS`).
 
     With an `input_stamp` that tells the input apart, the same call after an interruption goes on where it was. `progress` is called
     with the sentences and tokens that each batch adds; sentences found from an earlier run come first, with no tokens.
     """
-    output_format(output)
+    check_layout(output, layout)
     if dtype not in ("float32", "float16"):
         raise InputError(f"dtype is {dtype!r}, but should be float32 or float16")
     choice = layers if isinstance(layers, str | int) else [float(weight) for weight in layers]
@@ -82,7 +83,8 @@ def embed_to_file(
             if not parts.sentences:
                 parts.add(_piece([], [], dtype, empty))  # which tells shape and dtype
             # Put together among the parts, so that a run killed in the middle leaves nothing else behind.
-            write_embeddings(parts.folder / output.name, parts.pieces, metadata)
+            told = metadata if layout == "index" else {**metadata, "layout": layout}
+            write_embeddings(parts.folder / output.name, parts.pieces, told, layout=layout)
             (parts.folder / output.name).replace(output)
             report = JobReport(parts.sentences, parts.tokens, done)
             parts.remove()

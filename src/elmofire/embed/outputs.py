@@ -1,7 +1,8 @@
 """Files of vectors, written from pieces and read back: HDF5 as AllenNLP laid it out, npz, safetensors.
 
-HDF5 has one dataset per sentence, named by its number, and `sentence_to_index`. The other two hold `vectors` of all tokens one after
-the other, `offsets` (sentence i is rows offsets[i] to offsets[i+1]), and `tokens` (JSON, one line a sentence, as bytes).
+HDF5 has one dataset per sentence, named by its number, and `sentence_to_index`; or the numbers alone, or the sentence as the name. The
+other two hold `vectors` of all tokens one after the other, `offsets` (sentence i is rows offsets[i] to offsets[i+1]), and `tokens` (JSON,
+one line a sentence, as bytes).
 """
 
 import json
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from elmofire.errors import InputError, ModelError
 from elmofire.formats.files import written_aside
 
+# How HDF5 names sentences: by number with an index of the text, by number alone, or by the text itself.
+LAYOUTS = ("index", "numbers", "sentences")
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
 
 _ATTRIBUTE_LIMIT = 60_000  # bytes; HDF5 refuses attributes from 64 KiB on
@@ -36,12 +39,26 @@ def output_format(path: Path) -> str:
     return SUFFIXES[path.suffix]
 
 
-def write_embeddings(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
+def check_layout(path: Path, layout: str) -> None:
+    """Does the name tell a format, and does the format have the layout? Only AllenNLP's HDF5 has several."""
+    if layout not in LAYOUTS:
+        raise InputError(f"layout is {layout!r}, but should be one of {', '.join(LAYOUTS)}")
+    if output_format(path) != "hdf5" and layout != "index":
+        raise InputError(f"{path}: the layout {layout!r} is one of HDF5 files", hint="name the output OUT.hdf5")
+
+
+def write_embeddings(
+    path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any], *, layout: str = "index"
+) -> None:
     """Write a file whole or not at all; `pieces()` walks over the sentences, and is called more than once."""
-    _WRITERS[output_format(path)](path, pieces, metadata)
+    check_layout(path, layout)
+    if output_format(path) == "hdf5":
+        _write_hdf5(path, pieces, metadata, layout)
+    else:
+        _WRITERS[output_format(path)](path, pieces, metadata)
 
 
-def _write_hdf5(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
+def _write_hdf5(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any], layout: str) -> None:
     import h5py
 
     with written_aside(path) as aside, h5py.File(aside, "w") as file:
@@ -53,14 +70,34 @@ def _write_hdf5(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dic
             for tokens, length in zip(piece.tokens, piece.lengths, strict=True):
                 rows = piece.vectors[first : first + length]
                 first += length
-                dataset = file.create_dataset(str(number), data=np.moveaxis(rows, 0, -2))
+                sentence = " ".join(tokens)
+                key = _free_name(file, path, sentence, number) if layout == "sentences" else str(number)
+                dataset = file.create_dataset(key, data=np.moveaxis(rows, 0, -2))
                 listed = json.dumps(tokens)
-                if len(listed) < _ATTRIBUTE_LIMIT:
+                if layout != "numbers" and len(listed) < _ATTRIBUTE_LIMIT:
                     dataset.attrs["tokens"] = listed
-                index[" ".join(tokens)] = str(number)  # a repeated sentence keeps its last number, as it did
+                if layout == "sentences":
+                    dataset.attrs["number"] = number
+                index[sentence] = key  # a repeated sentence keeps its last number, as it did
                 number += 1
-        text = h5py.string_dtype(encoding="utf-8")
-        file.create_dataset("sentence_to_index", (1,), dtype=text, data=json.dumps(index))
+        if layout == "index":
+            text = h5py.string_dtype(encoding="utf-8")
+            file.create_dataset("sentence_to_index", (1,), dtype=text, data=json.dumps(index))
+
+
+def _free_name(file: Any, path: Path, sentence: str, number: int) -> str:
+    """The sentence, if a dataset can be called so. A slash makes groups of it, and it is found again under the same name."""
+    parts = sentence.split("/")
+    above = [name for end in range(1, len(parts)) if (name := "/".join(parts[:end]))]
+    text = sentence.encode("utf-8", "ignore").decode()  # without lone surrogates, which no file takes
+    nameable = text == sentence and sentence.strip("/.") and "\0" not in sentence
+    if nameable and sentence in file:
+        wrong = "is there twice"
+    elif not nameable or any(hasattr(file.get(name), "shape") for name in above):
+        wrong = "cannot be the name of a dataset"
+    else:
+        return sentence
+    raise InputError(f"{path.name}: sentence {number} ({sentence!r:.60}) {wrong}", hint="name datasets by number")
 
 
 def _write_npz(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
@@ -93,7 +130,7 @@ def _write_safetensors(path: Path, pieces: Callable[[], Iterator[Piece]], metada
     )
 
 
-_WRITERS = {"hdf5": _write_hdf5, "npz": _write_npz, "safetensors": _write_safetensors}
+_WRITERS = {"npz": _write_npz, "safetensors": _write_safetensors}
 
 
 def _arrays(
@@ -178,6 +215,9 @@ def _open_hdf5(path: Path) -> Embeddings:
         file: Any = h5py.File(path, "r")
     except OSError as error:
         raise InputError(f"{path}: is not a whole HDF5 file: {error}") from None
+    metadata = json.loads(file.attrs["elmofire"]) if "elmofire" in file.attrs else {}
+    if metadata.get("layout") == "sentences":
+        return _named_by_sentences(file, metadata)
     count = sum(1 for key in file if key.isdigit())
     if str(count - 1) not in file and "elmofire" not in file.attrs:
         raise InputError(f"{path}: has no datasets numbered from 0, so it is no file of vectors")
@@ -192,8 +232,20 @@ def _open_hdf5(path: Path) -> Embeddings:
             return json.loads(listed)
         return texts[number].split() if number in texts else None
 
-    metadata = json.loads(file.attrs["elmofire"]) if "elmofire" in file.attrs else {}
     return Embeddings(count, lambda number: file[str(number)][()], tokens, metadata)
+
+
+def _named_by_sentences(file: Any, metadata: dict[str, Any]) -> Embeddings:
+    names: dict[int, str] = {}
+    file.visititems(
+        lambda name, found: names.update({int(found.attrs["number"]): name}) if "number" in found.attrs else None
+    )
+
+    def tokens(number: int) -> list[str] | None:
+        listed = file[names[number]].attrs.get("tokens")
+        return names[number].split() if listed is None else json.loads(listed)
+
+    return Embeddings(len(names), lambda number: file[names[number]][()], tokens, metadata)
 
 
 def _open_npz(path: Path) -> Embeddings:

@@ -1,41 +1,66 @@
 """Files become `Weights` and `Weights` become files; what a path holds is found out, not asked."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from elmofire.errors import ModelError
 from elmofire.formats import names
 from elmofire.formats.weights import Weights, as_folder
+from elmofire.text.vocabulary import read_vocabulary
 
 Loadable = str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]]
 
 FORMATS = ("native", "hdf5")
 
+_KNOWN = (
+    "config.json + model.safetensors; options.json + an HDF5 file; ELMoForManyLangs' encoder.pkl and its companions; TensorFlow "
+    "checkpoints and TF-Hub modules; AllenNLP's model.tar.gz or weights.th; zips of the first three"
+)
 
-def load_weights(what: Loadable = names.DEFAULT_MODEL) -> Weights:
-    """Load a model by name, from a folder, or from an (options, weights) pair.
+
+def load_weights(
+    what: Loadable = names.DEFAULT_MODEL,
+    *,
+    options: str | os.PathLike[str] | None = None,
+    vocab: str | os.PathLike[str] | None = None,
+) -> Weights:
+    """Load a model by name, from a folder or an archive, or from an (options, weights) pair.
+
+    `options` is an options.json for files that come without one; `vocab` a vocabulary for a head that comes without.
 
     >>> load_weights("random-small").config.cells
     1024
     """
+    weights = _load(what, None if options is None else as_folder(options))
+    return weights if vocab is None else _with_vocabulary(weights, as_folder(vocab))
+
+
+def _load(what: Loadable, options: Path | None) -> Weights:
     if isinstance(what, tuple | list):
         if len(what) != 2:
             raise ModelError(f"a pair of files is (options, weights), but {len(what)} were given")
         return _load_pair(as_folder(what[0]), as_folder(what[1]))
     path = as_folder(what)
     if path.is_dir():
-        return _load_folder(path)
-    if path.exists():
-        raise ModelError(
-            f"{path}: is a file", hint="name the folder it is in, or both files of an (options, weights) pair"
-        )
+        return _load_folder(path, options)
+    if path.exists() or path.with_name(f"{path.name}.index").is_file():
+        return _load_file(path, options)
     name = os.fspath(what)
     if name == names.RANDOM_SMALL:
         return names.random_small()
-    packaged = names.packaged_folder(name)
-    if packaged is None:
+    found = names.model_named(name)
+    if found is None:
         raise names.unknown_model(name)
-    return _load_folder(packaged)
+    weights = _load_folder(found, options) if found.is_dir() else _load_file(found, options)
+    return names.with_language(name, weights)
+
+
+def _with_vocabulary(weights: Weights, path: Path) -> Weights:
+    vocabulary = read_vocabulary(path)
+    if weights.config.head not in (0, len(vocabulary)):
+        raise ModelError(f"{path}: has {len(vocabulary)} words, but the model's head has {weights.config.head} rows")
+    return replace(weights, vocabulary=vocabulary)
 
 
 def save_weights(
@@ -47,7 +72,7 @@ def save_weights(
 
         native.write(weights, as_folder(folder), storage=storage)
     elif to == "hdf5":
-        from elmofire.formats import hdf5_2018
+        from elmofire.formats.published import hdf5_2018
 
         if storage != "float32":
             raise ModelError(f"hdf5 is always stored as float32, not {storage}", hint="native files can be smaller")
@@ -56,11 +81,16 @@ def save_weights(
         raise ModelError(f"cannot write the format {to!r}", hint=f"known are {', '.join(FORMATS)}")
 
 
-def _load_folder(folder: Path) -> Weights:
+def _load_folder(folder: Path, options: Path | None) -> Weights:
     from elmofire.formats import native
+    from elmofire.formats.published import manylangs, tf1
 
     if native.recognizes(folder):
         return native.read(folder)
+    if manylangs.recognizes(folder):
+        return manylangs.read(folder)
+    if tf1.recognizes(folder):
+        return tf1.read(folder, options=options, vocabulary_file=_vocabulary_in(folder))
     weight_files = sorted(folder.glob("*.hdf5")) + sorted(folder.glob("*.h5"))
     options_files = _options_in(folder)
     if weight_files and options_files:
@@ -72,15 +102,27 @@ def _load_folder(folder: Path) -> Weights:
         raise ModelError(
             f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}"
         )
+    raise ModelError(f"{folder}: holds no model that is known here; it holds {found}", hint=_KNOWN)
+
+
+def _load_file(file: Path, options: Path | None) -> Weights:
+    """An archive, or one file of a model."""
+    from elmofire.formats.published import allennlp, tf1, zips
+
+    if file.name.endswith(".zip"):
+        return zips.read(file)
+    if file.name.endswith((".tar.gz", ".tgz", ".th")):
+        return allennlp.read(file, options=options)
+    if tf1.recognizes(file):
+        return tf1.read(file, options=options, vocabulary_file=_vocabulary_in(file.parent))
     raise ModelError(
-        f"{folder}: holds no model that is known here; it holds {found}",
-        hint="known are config.json + model.safetensors, and options.json + an HDF5 file",
+        f"{file}: is a file", hint=f"name the folder it is in, or both files of a pair; known are {_KNOWN}"
     )
 
 
 def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path]) -> Weights:
-    from elmofire.formats import hdf5_2018
-    from elmofire.formats.datasets import DatasetFile
+    from elmofire.formats.published import hdf5_2018
+    from elmofire.formats.published.datasets import DatasetFile
 
     if len(options_files) > 1:
         listed = ", ".join(file.name for file in options_files)
@@ -115,7 +157,7 @@ def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: lis
 
 
 def _load_pair(options_file: Path, weight_file: Path) -> Weights:
-    from elmofire.formats import hdf5_2018
+    from elmofire.formats.published import hdf5_2018
 
     for file in (options_file, weight_file):
         if not file.is_file():

@@ -1,16 +1,22 @@
-"""Models that load by name: those inside the package, and the seeded one that needs no file."""
+"""Models that load by name: those inside the package, the seeded one, the catalogue's, and Hugging Face repositories."""
 
 import difflib
+import importlib.util
+import re
+from dataclasses import replace
 from pathlib import Path
 
-from elmofire.errors import ModelError
+from elmofire.errors import MissingExtra, ModelError
 from elmofire.formats import config, initial
+from elmofire.formats.catalogue import catalogue, entry_named
 from elmofire.formats.weights import Source, Weights
+from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
 
 DEFAULT_MODEL = "en-small"
 RANDOM_SMALL = "random-small"
 
 _PACKAGED = Path(__file__).parent.parent / "models"
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def packaged_models() -> list[str]:
@@ -20,6 +26,59 @@ def packaged_models() -> list[str]:
 
 def packaged_folder(name: str) -> Path | None:
     return _PACKAGED / name if name in packaged_models() else None
+
+
+def model_named(name: str, *, quiet: bool = False) -> Path | None:
+    """What to load for a name, a folder or an archive: fetched first if it is not here. None: nobody knows the name."""
+    if packaged := packaged_folder(name):
+        return packaged
+    if entry_named(name):
+        from elmofire.formats.catalogue.fetch import fetch  # 40 ms of http and ssl that no other model needs
+        from elmofire.formats.catalogue.transfers import TransferLine
+
+        with TransferLine(quiet=quiet) as line:
+            return fetch(name, progress=line, note=line.note)
+    if name.startswith("hf:"):
+        return _from_hub(name.removeprefix("hf:"))
+    if _REPOSITORY.fullmatch(name) and importlib.util.find_spec("huggingface_hub"):
+        return _from_hub(name)
+    return None
+
+
+def _from_hub(repository: str) -> Path:
+    """A repository in our layout; its files are in huggingface_hub's own cache."""
+    from elmofire.formats import native
+    from elmofire.formats.catalogue.fetch import offline
+
+    if not _REPOSITORY.fullmatch(repository):
+        raise ModelError(f"hf:{repository}: a repository is named hf:OWNER/NAME")
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtra("loading from the Hugging Face hub", "hub") from None
+    layout = [native.CONFIG, native.TENSORS, native.VOCABULARY, native.CHARACTERS, native.CARD]
+    try:
+        folder = Path(snapshot_download(repository, allow_patterns=layout, local_files_only=offline()))
+    except (OSError, ValueError) as error:  # what its errors are kinds of
+        raise ModelError(
+            f"hf:{repository}: cannot be fetched: {str(error).strip()}",
+            hint="check the name, the network and, for a private repository, `hf auth login`",
+        ) from None
+    if not (folder / native.CONFIG).is_file():
+        raise ModelError(f"hf:{repository}: holds no {native.CONFIG}, so no model in elmofire's layout")
+    return folder
+
+
+def with_language(name: str, weights: Weights) -> Weights:
+    """The published files do not say which language they are for; the catalogue does, so that strings are split as they should."""
+    entry = entry_named(name)
+    if entry is None:
+        return weights
+    try:
+        tokenizer = tokenizer_for(entry.language).info
+    except MissingExtra:  # is said when a string has to be split; lists of tokens need none
+        tokenizer = TokenizerInfo("icu", entry.language, 1)
+    return replace(weights, tokenizer=tokenizer)
 
 
 def random_small() -> Weights:
@@ -36,10 +95,13 @@ def random_small() -> Weights:
 def unknown_model(what: str) -> ModelError:
     """No such name, and no such folder."""
     known = [*packaged_models(), RANDOM_SMALL]
-    hint = f"name a folder with a model, an options and a weight file, or one of: {', '.join(known)}"
+    hint = (
+        f"name a folder with a model, an options and a weight file, or one of: {', '.join(known)}; "
+        "`elmofire models` lists those that can be downloaded"
+    )
     if what == DEFAULT_MODEL:
         return ModelError(f"the default model {DEFAULT_MODEL} is not in this package", hint=hint)
-    near = difflib.get_close_matches(what, known, n=1)
+    near = difflib.get_close_matches(what, [*known, *(entry.name for entry in catalogue())], n=1)
     return ModelError(
         f"{what}: no such folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""), hint=hint
     )

@@ -12,9 +12,9 @@ import numpy as np
 
 from elmofire.errors import ModelError
 from elmofire.formats.config import BACKWARD, FORWARD, BilmConfig, tensor_shapes
-from elmofire.formats.datasets import DatasetFile
 from elmofire.formats.files import folder_written_aside, read_json_object
-from elmofire.formats.options_2018 import Options, options_of
+from elmofire.formats.published.datasets import DatasetFile, Datasets
+from elmofire.formats.published.options_2018 import Options, options_of
 from elmofire.formats.weights import Array, FileArrays, Source, Weights
 from elmofire.recipe import named
 from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
@@ -91,6 +91,15 @@ def read(
         raise ModelError.from_problems(str(options_file), options.problems)
     opened = DatasetFile(weight_file)
     head = opened if opened.has("softmax") or not softmax_file else DatasetFile(softmax_file)
+    files = tuple(file for file in (options_file, weight_file, softmax_file, vocabulary_file) if file)
+    source = Source(what or (str(options_file), str(weight_file)), "hdf5", files)
+    return weights_of(options, opened, head, vocabulary_file=vocabulary_file, source=source)
+
+
+def weights_of(
+    options: Options, opened: Datasets, head: Datasets, *, vocabulary_file: Path | None, source: Source
+) -> Weights:
+    """The model that options describe and opened files hold; all that is wrong between them at once."""
     vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file else None
     layout = Layout.of(opened.names)
     config = options.config(
@@ -104,14 +113,17 @@ def read(
     problems = _mismatches(options, config, layout, opened, head)
     if vocabulary_file and vocabulary is not None:
         words = opened.rows("embedding") if config.encoder.words else 0
-        for datasets, rows in (("embedding has", words), ("softmax/W and softmax/b have", config.head)):
-            if rows not in (0, len(vocabulary)):
-                problems.append(f"{vocabulary_file.name} has {len(vocabulary)} words, but {datasets} {rows} rows")
+        tables = {"embedding has": words, "softmax/W and softmax/b have": config.head}
+        problems += [
+            f"{vocabulary_file.name} has {len(vocabulary)} words, but {datasets} {rows} rows"
+            for datasets, rows in tables.items()
+            if rows not in (0, len(vocabulary))
+        ]
     elif config.encoder.words:
         problems.append(f"{VOCABULARY} is missing, and this model takes whole words")
     if problems:
         hint = "the options probably belong to another model" if len(problems) > 1 else ""
-        raise ModelError.from_problems(f"{options_file} and {weight_file.name}", problems, hint=hint)
+        raise ModelError.from_problems(f"{options.path} and {opened.path.name}", problems, hint=hint)
 
     def read_array(name: str) -> Array:
         return _from_file(
@@ -119,18 +131,13 @@ def read(
         )
 
     def where(name: str) -> str:
-        return f"{(head if name.startswith('head.') else opened).path}: {layout.dataset(name)}"
+        file = head if name.startswith("head.") else opened
+        return f"{file.path}: {file.spelled(layout.dataset(name))}"
 
-    files = tuple(file for file in (options_file, weight_file, softmax_file, vocabulary_file) if file)
-    return Weights(
-        config=config,
-        arrays=FileArrays(config, read_array, where),
-        vocabulary=vocabulary,
-        source=Source(what or (str(options_file), str(weight_file)), "hdf5", files),
-    )
+    return Weights(config=config, arrays=FileArrays(config, read_array, where), vocabulary=vocabulary, source=source)
 
 
-def _head_rows(head: DatasetFile, vocabulary: Vocabulary | None) -> int:
+def _head_rows(head: Datasets, vocabulary: Vocabulary | None) -> int:
     """Where the two datasets of a head differ, the vocabulary tells which is right."""
     if not head.has("softmax"):
         return 0
@@ -149,9 +156,7 @@ def _file_shape(name: str, shape: tuple[int, ...], config: BilmConfig) -> tuple[
     return shape[::-1]
 
 
-def _mismatches(
-    options: Options, config: BilmConfig, layout: Layout, opened: DatasetFile, head: DatasetFile
-) -> list[str]:
+def _mismatches(options: Options, config: BilmConfig, layout: Layout, opened: Datasets, head: Datasets) -> list[str]:
     """All that is wrong between the options and the datasets."""
     problems: list[str] = []
     # weight_hh is stored together with weight_ih
@@ -171,14 +176,14 @@ def _mismatches(
         known |= asked.keys()
     # What belongs to an ELMo and has no place in this one: the options are those of another model.
     problems += [
-        f"{opened.path.name}: {named(name)} has no place in the model that {options.path.name} describes"
+        f"{opened.path.name}: {named(opened.spelled(name))} has no place in the model that {options.path.name} describes"
         for name in sorted(opened.names - known)
         if name.split("/")[0].startswith(_MODEL_GROUPS)
     ]
     return problems
 
 
-def _from_file(name: str, shape: tuple[int, ...], cells: int, file: DatasetFile, dataset: str) -> Array:
+def _from_file(name: str, shape: tuple[int, ...], cells: int, file: Datasets, dataset: str) -> Array:
     """An array of ours; LSTM gates are put in our order as they are read."""
     gates = _gate_blocks(cells)
     if name.endswith((".weight_ih", ".weight_hh")):
@@ -201,16 +206,8 @@ def _gate_blocks(cells: int) -> list[tuple[slice, slice]]:
 def write(weights: Weights, folder: Path) -> None:
     """Write `options.json`, `weights.hdf5` and, where there are such, `softmax_weights.hdf5` and `vocab.txt`."""
     config = weights.config
-    if config.directions == (BACKWARD,):
-        raise ModelError(
-            "the 2018 format has no names for a model of the backward direction alone", hint="write it as native"
-        )
-    if config.encoder.width != config.projection:
-        raise ModelError(
-            f"the 2018 format needs an encoder as wide as the LSTM's output: {config.encoder.width} is not {config.projection}"
-        )
-    if not config.encoder.projection and config.encoder.filters and config.encoder.filter_count != config.projection:
-        raise ModelError("the 2018 format needs a projection behind the filters of this model")
+    if problems := _beyond_the_format(config):
+        raise ModelError.from_problems("the 2018 format cannot hold this model", problems, hint="write it as native")
     # With MultiRNNCell also for one layer: that is what the old readers look for.
     layout = Layout(one_way=config.directions == (FORWARD,))
     with folder_written_aside(folder, replaces=_is_ours) as aside:
@@ -225,6 +222,23 @@ def write(weights: Weights, folder: Path) -> None:
         (aside / OPTIONS).write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         if weights.vocabulary is not None:
             write_vocabulary(aside / VOCABULARY, weights.vocabulary)
+
+
+def _beyond_the_format(config: BilmConfig) -> list[str]:
+    """What of a model has no place in files of 2018."""
+    encoder = config.encoder
+    problems: list[str] = []
+    if config.directions == (BACKWARD,):
+        problems.append("it has no names for a model of the backward direction alone")
+    if encoder.filters and encoder.alphabet != "bytes":
+        problems.append(f"its characters are bytes, but this model's are {encoder.alphabet}")
+    if encoder.filters and encoder.words:
+        problems.append("it has words or characters, but this model has a word table beside its characters")
+    elif encoder.words and encoder.projection:
+        problems.append("it has no projection behind a word table")
+    if encoder.width != config.projection:
+        problems.append(f"it needs an encoder as wide as the LSTM's output: {encoder.width} is not {config.projection}")
+    return problems
 
 
 def _is_ours(folder: Path) -> bool:

@@ -1,7 +1,9 @@
 """HDF5 files from outside: only plain numbers that stand in the file itself, and no more of them than it can back."""
 
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import h5py
 import numpy as np
@@ -19,16 +21,34 @@ _EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 Block = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
-class DatasetFile:
-    """The datasets of one file by name. What stands there and cannot be a plain array is in `unusable`, with the reason."""
+class Datasets(Protocol):
+    """Arrays under the names that 2018's HDF5 files give them, wherever they stand."""
 
-    def __init__(self, path: Path) -> None:
+    @property
+    def path(self) -> Path: ...
+    @property
+    def names(self) -> set[str]: ...
+    def spelled(self, name: str) -> str: ...
+    def has(self, group: str) -> bool: ...
+    def rows(self, name: str) -> int: ...
+    def mismatches(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]: ...
+    def read(self, name: str, *blocks: Block, shape: tuple[int, ...] | None = None) -> Array: ...
+
+
+class DatasetFile:
+    """The datasets of one file by name. What stands there and cannot be a plain array is in `unusable`, with the reason.
+
+    The bytes are those at `path`, or those of `opened`, which is called `path` then.
+    """
+
+    def __init__(self, path: Path, opened: BinaryIO | None = None) -> None:
         self.path = path
         self._datasets: dict[str, h5py.Dataset] = {}
         self.unusable: dict[str, str] = {}
         try:
-            file = h5py.File(path, "r")
-            self._limit = _ALWAYS_ALLOWED + _EXPANSION * path.stat().st_size
+            file = h5py.File(path if opened is None else opened, "r")
+            self._size = path.stat().st_size if opened is None else opened.seek(0, io.SEEK_END)
+            self._limit = _ALWAYS_ALLOWED + _EXPANSION * self._size
             self._walk(file, "", {file})
         except _DAMAGE as error:
             raise ModelError(
@@ -61,6 +81,10 @@ class DatasetFile:
     def names(self) -> set[str]:
         return set(self._datasets)
 
+    def spelled(self, name: str) -> str:
+        """A dataset's name in the file."""
+        return name
+
     def has(self, group: str) -> bool:
         """Whether anything stands in a group."""
         return any(f"{name}/".startswith(f"{group}/") for name in (*self._datasets, *self.unusable))
@@ -86,7 +110,7 @@ class DatasetFile:
             elif name in self._datasets:
                 claimed += self._datasets[name].nbytes
         if claimed > self._limit:
-            yield f"the datasets claim {claimed:,} bytes together, but the file has {self.path.stat().st_size:,}"
+            yield f"the datasets claim {claimed:,} bytes together, but the file has {self._size:,}"
 
     def _mismatch(self, name: str, shape: tuple[int, ...]) -> str | None:
         if name not in self._datasets:

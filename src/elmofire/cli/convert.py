@@ -1,0 +1,69 @@
+"""`elmofire convert`: a model of any known family into one of our formats."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elmofire.cli.options import json_option, model_of
+
+if TYPE_CHECKING:
+    from elmofire.formats.weights import Weights
+
+
+@click.command()
+@click.argument("model", metavar="IN")
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--to", "target", type=click.Choice(["native", "hdf5"]), required=True, help="The format of OUT.")
+@click.option(
+    "--storage",
+    type=click.Choice(["float32", "bfloat16", "float16", "int8"]),
+    default="float32",
+    show_default=True,
+    help="Of the numbers in a native file; all but float32 are smaller and less exact.",
+)
+@click.option("--options", type=click.Path(path_type=Path), help="An options.json, for files that come without one.")
+@json_option
+def convert(model: str, folder: Path, target: str, storage: str, options: Path | None, as_json: bool) -> None:
+    """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
+    from elmofire.formats import load_weights, save_weights
+
+    weights = load_weights(model_of(model), options=options)
+    save_weights(weights, folder, target, storage=storage)
+    read = _described(weights, model)
+    written = {
+        "folder": str(folder),
+        "format": target,
+        "storage": storage,
+        "bytes": sum(file.stat().st_size for file in folder.iterdir()),
+    }
+    if weights.mixes and target == "hdf5":
+        click.echo(f"note: the {target} format has no place for the learned mixes; they were left out", err=True)
+    if as_json:
+        click.echo(json.dumps({"read": read, "written": written}))
+        return
+    click.echo(f"read     {model}: {_told(read)}")
+    click.echo(f"written  {folder}: {target}, {storage}, {written['bytes'] / 1e6:,.1f} MB")
+
+
+def _described(weights: "Weights", model: str) -> dict[str, Any]:
+    """What a model is, for programs."""
+    return {
+        "model": model,
+        "format": weights.source.format if weights.source else None,
+        "parameters": weights.config.parameters,
+        "head": weights.config.head,
+        "vocabulary": len(weights.vocabulary) if weights.vocabulary is not None else None,
+        "mixes": len(weights.mixes),
+    }
+
+
+def _told(read: dict[str, Any]) -> str:
+    """The same for people."""
+    parts = [str(read["format"]), f"{read['parameters']:,} parameters"]
+    parts.append(f"a head of {read['head']:,} words" if read["head"] else "no head")
+    parts.append("no vocabulary" if read["vocabulary"] is None else f"a vocabulary of {read['vocabulary']:,}")
+    if read["mixes"]:
+        parts.append(f"{read['mixes']} learned mixes" if read["mixes"] > 1 else "a learned mix")
+    return ", ".join(parts)

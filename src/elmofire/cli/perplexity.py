@@ -1,0 +1,83 @@
+"""`elmofire perplexity`: how well the language model predicts a text."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from elmofire.cli.embed import Inputs
+from elmofire.cli.options import json_option, model_of, model_option, quiet_option
+
+if TYPE_CHECKING:
+    from elmofire.lm.language_model import LanguageModel
+
+vocab_option = click.option("--vocab", metavar="FILE", help="The head's words, for a model without a vocabulary.")
+pretokenized_option = click.option("--pretokenized", is_flag=True, help="Tokens are separated by spaces already.")
+format_option = click.option(
+    "--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell."
+)
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda."
+)
+threads_option = click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@model_option
+@vocab_option
+@click.option(
+    "--lanes", type=click.IntRange(min=1), help="As in 2018: so many streams with carried state, the last step dropped."
+)
+@pretokenized_option
+@format_option
+@device_option
+@threads_option
+@json_option
+@quiet_option
+def perplexity(
+    files: tuple[str, ...],
+    model: str,
+    vocab: str | None,
+    lanes: int | None,
+    pretokenized: bool,
+    input_format: str,
+    device: str,
+    threads: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Perplexity of FILEs, or of stdin, one sentence a line: forward, backward and their geometric mean.
+
+    Each sentence starts from a zero state, and every word and the end of the sentence (backward: its start) counts. Figures compare only
+    where vocabulary, tokens and convention are the same.
+    """
+    from elmofire.cli.progress import Progress
+
+    lm = load_language_model(model, vocab, device, threads)
+    inputs = Inputs(files or ("-",), input_format, pretokenized)
+    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    try:
+        found = lm.perplexity(inputs.sentences(lm.embedder), lanes=lanes, progress=progress)
+    finally:
+        progress.clear()
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    click.echo(f"forward     {_shown(found.forward)}")
+    click.echo(f"backward    {_shown(found.backward)}")
+    click.echo(f"mean        {_shown(found.mean)} (geometric)")
+    click.echo(f"events      {found.events:,} in each direction")
+    click.echo(f"unknown     {100 * found.unknown:.2f}% of the words")
+    click.echo(f"convention  {found.convention}")
+
+
+def load_language_model(model: str, vocab: str | None, device: str, threads: int | None) -> "LanguageModel":
+    from elmofire.lm.language_model import LanguageModel
+
+    return LanguageModel.load(model_of(model), vocab=vocab, device=device, threads=threads)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,88 @@
+"""`elmofire score`: log-probabilities of tokens and sentences."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from elmofire.cli.embed import Inputs
+from elmofire.cli.options import model_option, quiet_option
+from elmofire.cli.perplexity import (
+    device_option,
+    format_option,
+    load_language_model,
+    pretokenized_option,
+    threads_option,
+    vocab_option,
+)
+
+if TYPE_CHECKING:
+    from elmofire.lm.scoring import SentenceScore
+
+COLUMNS = ("sentence", "token", "word", "forward", "backward", "unknown")
+_SPACES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})  # tokens of JSON files may hold any
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@model_option
+@vocab_option
+@pretokenized_option
+@format_option
+@device_option
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a sentence, for programs.")
+@quiet_option
+def score(
+    files: tuple[str, ...],
+    model: str,
+    vocab: str | None,
+    pretokenized: bool,
+    input_format: str,
+    device: str,
+    threads: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Natural log-probabilities of every token of FILEs, or of stdin, given what is left of it and given what is right of it.
+
+    Tab-separated columns under a header: sentence, token, word, forward, backward, unknown. Tokens count from 1; 0 is the start of the
+    sentence, which only the backward model predicts, the one after the last its end, which only the forward model predicts. Then comes
+    the sentence's row `total`. A 1 under unknown says that the vocabulary lacks the word and <UNK> was scored; a total's is their number.
+    """
+    from elmofire.cli.progress import Progress
+
+    lm = load_language_model(model, vocab, device, threads)
+    inputs = Inputs(files or ("-",), input_format, pretokenized)
+    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    if not as_json:
+        click.echo("\t".join(COLUMNS))
+    try:
+        for number, found in enumerate(lm.stream(inputs.sentences(lm.embedder), progress=progress), 1):
+            if as_json:
+                totals = {"forward_total": found.forward_total, "backward_total": found.backward_total}
+                click.echo(json.dumps(asdict(found) | totals))
+            else:
+                rows = _rows(number, found, lm.boundaries)
+                text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+                click.echo(text.encode(errors="backslashreplace"), nl=False)  # half a surrogate pair has no utf-8
+    finally:
+        progress.clear()
+
+
+def _rows(number: int, found: "SentenceScore", boundaries: tuple[str, str]) -> list[tuple[object, ...]]:
+    """What a sentence says in COLUMNS."""
+    words = [boundaries[0], *found.tokens, boundaries[1]]
+    forward = ["", *map(_shown, found.forward or [None] * (len(words) - 1))]
+    backward = [*map(_shown, found.backward or [None] * (len(words) - 1)), ""]
+    unknown = [0, *map(int, found.unknown), 0]
+    tokens = [
+        (number, place, word.translate(_SPACES), forward[place], backward[place], unknown[place])
+        for place, word in enumerate(words)
+    ]
+    return [*tokens, (number, "total", "", _shown(found.forward_total), _shown(found.backward_total), sum(unknown))]
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"
