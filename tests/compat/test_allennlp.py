@@ -175,6 +175,15 @@ class TestVectors:
         kept = Elmo(*files, 1, dropout=0, keep_sentence_boundaries=True)(ids.reshape(2, 2, 2, 50))
         assert kept["mask"].shape == (2, 2, 4)
 
+    @pytest.mark.parametrize("batch", [[], [[]], [[], []]], ids=["no sentence", "an empty one", "two empty ones"])
+    def test_nothing_gives_nothing(self, files, batch):
+        output = Elmo(*files, 1, do_layer_norm=bool(batch))(batch_to_ids(batch))
+        assert output["elmo_representations"][0].shape == (len(batch), 0, 12)
+        assert output["mask"].shape == (len(batch), 0)
+        kept = Elmo(*files, 1, dropout=0, keep_sentence_boundaries=True)(batch_to_ids(batch))
+        assert kept["mask"].tolist() == [[True, True]] * len(batch)
+        assert kept["elmo_representations"][0].isfinite().all()
+
     def test_fixed_mix_parameters_choose_a_layer_and_are_not_trained(self, files):
         elmo = Elmo(*files, 2, dropout=0, scalar_mix_parameters=[-9e10, 1, -9e10])
         expected = Embedder(load_weights(files)).embed(SENTENCES, layers=1)
@@ -475,6 +484,8 @@ class TestMistakes:
             Elmo(tmp_path / "options.json", files[1], 1)
         with pytest.raises(InputError, match=r"\(2, 3, 13\), but should have \(sentences, tokens, 50\)"):
             Elmo(*files, 1)(torch.ones(2, 3, 13, dtype=torch.long))
+        with pytest.raises(InputError, match=r"\(3, 50\), but should have \(sentences, \.\., tokens, 50\)"):
+            Elmo(*files, 1)(batch_to_ids([["a", "b", "c"]])[0])
         ids = batch_to_ids([["a", "b", "c"]])
         ids[0, 1] = 0
         with pytest.raises(InputError, match="padding stands between tokens"):

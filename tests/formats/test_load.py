@@ -183,3 +183,24 @@ def test_the_stamp_changes_with_every_file_that_counts(tmp_path, to):
             with file.open("ab") as opened:
                 opened.write(b" ")
             assert source.stamp != before, file.name
+
+
+class TestGiven:
+    def test_a_vocabulary_may_come_apart_from_a_model_of_whole_words(self, tmp_path):
+        save(tmp_path / "words", "hdf5", words_only(4))
+        vocabulary = (tmp_path / "words/vocab.txt").rename(tmp_path / "elsewhere.txt")
+        with pytest.raises(ModelError, match=r"vocab\.txt is missing"):
+            load_weights(tmp_path / "words")
+        assert len(load_weights(tmp_path / "words", vocab=vocabulary).vocabulary) == 4
+
+    def test_options_given_take_the_place_of_the_folders_own(self, tmp_path):
+        save(tmp_path / "model", "hdf5")
+        described = json.loads((tmp_path / "model/options.json").read_text())
+        described["lstm"]["cell_clip"] = None
+        (tmp_path / "other.json").write_text(json.dumps(described))
+        assert load_weights(tmp_path / "model", options=tmp_path / "other.json").config.cell_clip is None
+
+    def test_options_for_a_model_that_has_its_own_are_an_error(self, tmp_path):
+        save(tmp_path / "model", "native")
+        with pytest.raises(ModelError, match="has its own settings"):
+            load_weights(tmp_path / "model", options=tmp_path / "other.json")

@@ -25,7 +25,7 @@ from elmofire import ModelError, load_weights, save_weights
 from elmofire.engine import definition
 from elmofire.engine.batches import token_ids
 from elmofire.formats.config import PUBLISHED_FILTERS
-from elmofire.formats.published import manylangs
+from elmofire.formats.published.from_torch import manylangs
 
 TOYS = FIXTURES / "efml_toy"
 LAYERS = {-2: "all", -1: "average", 0: 0, 1: 1, 2: 2}

@@ -12,7 +12,7 @@ import torch
 from formats.torch_writers import Claim, legacy_file, pickled, zip_file
 from models import FIXTURES, needs_shared
 
-from elmofire.formats.published.pickles import read_state_dict
+from elmofire.formats.published.from_torch.pickles import read_state_dict
 
 LAYOUTS = pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
@@ -143,7 +143,7 @@ def test_no_torch_is_needed(tmp_path):
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from elmofire.formats.published.pickles import read_state_dict\n"
+        "from elmofire.formats.published.from_torch.pickles import read_state_dict\n"
         f"print(read_state_dict(Path({str(tmp_path / 'state.pkl')!r}), 'file')['weight'].tolist())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

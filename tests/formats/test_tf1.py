@@ -13,8 +13,8 @@ from formats.tf_writer import slow_crc32c, variables_of, write_bundle
 from models import FIXTURES, lively, needs_shared, tiny, words_only
 
 from elmofire import Embedder, ModelError, Weights, load_weights, save_weights
-from elmofire.formats.published.bundle import Bundle
-from elmofire.formats.published.crc32c import crc32c
+from elmofire.formats.published.from_tensorflow.bundle import Bundle
+from elmofire.formats.published.from_tensorflow.crc32c import crc32c
 from elmofire.formats.published.options_2018 import options_of
 from elmofire.formats.weights import LearnedMix
 

@@ -20,16 +20,18 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
+FIXTURES = Path(os.environ.get("ELMOFIRE_SHARED") or Path(__file__).parents[3] / "shared") / "fixtures"
 
 with atheris.instrument_imports(include=["elmofire"]):
     import numpy as np
 
     from elmofire.errors import ElmofireError
-    from elmofire.formats import load_weights, save_weights
+    from elmofire.formats import load_weights, native, save_weights, tensors  # noqa: F401
     from elmofire.formats.config import BilmConfig, EncoderConfig
     from elmofire.formats.initial import initial_weights
-    from elmofire.formats import native, tensors  # noqa: F401
-    from elmofire.formats.published import allennlp, hdf5_2018, manylangs, tf1, zips  # noqa: F401
+    from elmofire.formats.published import hdf5_2018, zips  # noqa: F401
+    from elmofire.formats.published.from_tensorflow import bundle, tf1  # noqa: F401
+    from elmofire.formats.published.from_torch import allennlp, manylangs  # noqa: F401
     from elmofire.text.readers import read_sentences
     from elmofire.text.vocabulary import Vocabulary, read_vocabulary
 
@@ -79,9 +81,8 @@ def fuzz_state_dict():
 
 
 def _torch_seeds() -> list[bytes]:
-    shared = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures"
-    seeds = [file.read_bytes() for file in shared.glob("efml_toy/*/*.pkl")]
-    archive = shared / "allennlp_tagger_archive/model.tar.gz"
+    seeds = [file.read_bytes() for file in FIXTURES.glob("efml_toy/*/*.pkl")]
+    archive = FIXTURES / "allennlp_tagger_archive/model.tar.gz"
     if archive.is_file():
         with tarfile.open(archive) as tar:
             seeds += [tar.extractfile(member).read() for member in tar if member.name.endswith(".th")]
@@ -89,9 +90,7 @@ def _torch_seeds() -> list[bytes]:
 
 
 def fuzz_manylangs(name: str):
-    shared = (
-        Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures/efml_toy/word_char"
-    )
+    shared = FIXTURES / "efml_toy/word_char"
     folder = FOLDER / "manylangs"
     folder.mkdir(exist_ok=True)
     for file in shared.iterdir():
@@ -141,16 +140,20 @@ def fuzz_zip():
 
 def fuzz_bundle():
     """A checkpoint's index, with checksums taken as right: they would stop every change."""
-    shared = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures/tf_checkpoint"
+    shared = FIXTURES / "tf_checkpoint"
     folder = FOLDER / "checkpoint"
     folder.mkdir(exist_ok=True)
     for file in shared.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     index = next(folder.glob("*.index"))
-    from elmofire.formats.published import bundle
 
-    for name in [name for name in vars(bundle) if "check" in name and "crc" in name]:
-        setattr(bundle, name, lambda *_args, **_kwargs: None)
+    class Right:
+        """Equal to every checksum."""
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    bundle.masked = lambda _checksum: Right()
 
     def run(data: bytes) -> None:
         index.write_bytes(data)
@@ -208,7 +211,8 @@ def main() -> None:
         try:
             run(data)
         except ElmofireError as error:
-            assert str(error)
+            if not str(error):
+                raise RuntimeError("an error that says nothing") from error
 
     if not what.isdigit():
         guarded(Path(what).read_bytes())

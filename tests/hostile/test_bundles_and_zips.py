@@ -17,7 +17,7 @@ from hostile.breaking import WORDS, error_of, load_all, write_model
 from models import lively, tiny
 
 from elmofire import ModelError, load_weights
-from elmofire.formats.published.bundle import Bundle
+from elmofire.formats.published.from_tensorflow.bundle import Bundle
 from elmofire.formats.published.options_2018 import options_of
 
 CONFIG = tiny(layers=1)

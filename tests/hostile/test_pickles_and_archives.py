@@ -35,7 +35,7 @@ from hostile.breaking import run_embed
 from hostile.test_broken_models import WAYS
 
 from elmofire import ModelError, load_weights
-from elmofire.formats.published.pickles import read_state_dict
+from elmofire.formats.published.from_torch.pickles import read_state_dict
 
 FOUR = np.arange(4, dtype="<f4").tobytes()
 

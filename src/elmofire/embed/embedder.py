@@ -6,11 +6,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmofire.embed.cache import VectorCache
 from elmofire.embed.device import make_engine
-from elmofire.embed.selection import LayerChoice, Selection, select
+from elmofire.embed.selection import LayerChoice, Padded, Selection, select
 from elmofire.embed.sentences import Sentences, token_lists
 from elmofire.engine import Layers
 from elmofire.engine.batches import Ints, Pool, make_pool, make_pools, token_ids
@@ -23,8 +22,6 @@ from elmofire.text.tokenizers import Token, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
-
-Padded = tuple[Array, NDArray[np.bool_]]
 
 
 class Embedder:
@@ -135,11 +132,11 @@ class Embedder:
         tokens = [list(sentence) for sentence in self.token_lists(sentences)]
         if state is None:
             vectors = self._embed(tokens, selection, boundaries=boundaries)
-            return _pad(vectors, selection) if padded else vectors
+            return selection.padded(vectors) if padded else vectors
         state.check(self.config)
         after = state.grown(len(tokens))
         vectors = self._embed(tokens, selection, boundaries=boundaries, state=after)
-        return (_pad(vectors, selection) if padded else vectors), after
+        return (selection.padded(vectors) if padded else vectors), after
 
     def stream(
         self,
@@ -180,22 +177,12 @@ class Embedder:
         """
         if pooling not in ("mean", "max"):
             raise InputError(f"pooling is {pooling!r}, but should be mean or max")
-        selection = select(layers, self.config)
-        pooled = []
-        for tokens, vectors in self.stream(sentences, layers):
-            if not tokens:
-                pooled.append(
-                    np.zeros_like(
-                        selection.empty(self.config.layers), shape=_pooled_shape(selection, self.config.layers)
-                    )
-                )
-            else:
-                pooled.append(vectors.mean(axis=-2) if pooling == "mean" else vectors.max(axis=-2))
-        return (
-            np.stack(pooled)
-            if pooled
-            else np.zeros((0, *_pooled_shape(selection, self.config.layers)), dtype=np.float32)
-        )
+        shape = select(layers, self.config).pooled_shape(self.config.layers)
+        pooled = [
+            getattr(vectors, pooling)(axis=-2) if tokens else np.zeros(shape, dtype=np.float32)
+            for tokens, vectors in self.stream(sentences, layers)
+        ]
+        return np.stack(pooled) if pooled else np.zeros((0, *shape), dtype=np.float32)
 
     def layers(self, sentences: Sentences, *, boundaries: bool = False) -> "tuple[torch.Tensor, torch.Tensor]":
         """All layers as torch tensors, to train on: (sentences, L + 1, tokens, width) padded with zeros, and the mask."""
@@ -365,18 +352,3 @@ def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: 
 
 def _absolute(what: str | tuple[str, str]) -> str | tuple[str, ...]:
     return tuple(str(Path(part).absolute()) for part in what) if isinstance(what, tuple) else str(Path(what).absolute())
-
-
-def _pooled_shape(selection: Selection, layers: int) -> tuple[int, ...]:
-    return (selection.width,) if selection.shares is not None else (layers + 1, selection.width)
-
-
-def _pad(vectors: list[Array], selection: Selection) -> Padded:
-    """One array (sentences, [layers,] tokens, width), zeros past each sentence's end, and where tokens are."""
-    lengths = np.array([array.shape[-2] for array in vectors], dtype=np.int64)
-    longest = int(lengths.max(initial=0))
-    inner = vectors[0].shape[:-2] if vectors else ()
-    array = np.zeros((len(vectors), *inner, longest, selection.width), dtype=np.float32)
-    for number, found in enumerate(vectors):
-        array[number, ..., : lengths[number], :] = found
-    return array, np.arange(longest) < lengths[:, None]

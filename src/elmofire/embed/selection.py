@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array
 
 LayerChoice = str | int | Sequence[float]
+Padded = tuple[Array, NDArray[np.bool_]]  # vectors, and where there are any
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,20 @@ class Selection:
     def row_bytes(self, layers: int, dtype: str) -> int:
         """What one token's vectors take."""
         return self.width * (1 if self.shares is not None else layers + 1) * np.dtype(dtype).itemsize
+
+    def pooled_shape(self, layers: int) -> tuple[int, ...]:
+        """Of what is left when tokens become one."""
+        return (self.width,) if self.shares is not None else (layers + 1, self.width)
+
+    def padded(self, vectors: list[Array]) -> Padded:
+        """One array (sentences, [layers,] tokens, width), zeros past each sentence's end, and where tokens are."""
+        lengths = np.array([array.shape[-2] for array in vectors], dtype=np.int64)
+        longest = int(lengths.max(initial=0))
+        inner = vectors[0].shape[:-2] if vectors else ()
+        array = np.zeros((len(vectors), *inner, longest, self.width), dtype=np.float32)
+        for number, found in enumerate(vectors):
+            array[number, ..., : lengths[number], :] = found
+        return array, np.arange(longest) < lengths[:, None]
 
     def empty(self, layers: int) -> Array:
         """The vectors of no tokens."""

@@ -1,7 +1,7 @@
 """Files become `Weights` and `Weights` become files; what a path holds is found out, not asked."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elmofire.errors import ModelError
@@ -32,35 +32,53 @@ def load_weights(
     >>> load_weights("random-small").config.cells
     1024
     """
-    weights = _load(what, None if options is None else as_folder(options))
-    return weights if vocab is None else _with_vocabulary(weights, as_folder(vocab))
+    given = _Given(None if options is None else as_folder(options), None if vocab is None else as_folder(vocab))
+    weights = _load(what, given)
+    if given.vocab is None:
+        return weights
+    vocabulary = read_vocabulary(given.vocab)
+    if weights.config.head not in (0, len(vocabulary)):
+        raise ModelError(
+            f"{given.vocab}: has {len(vocabulary)} words, but the model's head has {weights.config.head} rows"
+        )
+    return replace(weights, vocabulary=vocabulary)
 
 
-def _load(what: Loadable, options: Path | None) -> Weights:
+@dataclass(frozen=True)
+class _Given:
+    """What the caller adds to a model's own files."""
+
+    options: Path | None
+    vocab: Path | None
+
+    def vocabulary_for(self, folder: Path) -> Path | None:
+        return self.vocab or _vocabulary_in(folder)
+
+    def refuse_options(self, what: Path) -> None:
+        if self.options is not None:
+            raise ModelError(
+                f"{what}: has its own settings", hint="options are for models whose files come without them"
+            )
+
+
+def _load(what: Loadable, given: _Given) -> Weights:
     if isinstance(what, tuple | list):
         if len(what) != 2:
             raise ModelError(f"a pair of files is (options, weights), but {len(what)} were given")
-        return _load_pair(as_folder(what[0]), as_folder(what[1]))
+        return _load_pair(as_folder(what[0]), as_folder(what[1]), given)
     path = as_folder(what)
     if path.is_dir():
-        return _load_folder(path, options)
+        return _load_folder(path, given)
     if path.exists() or path.with_name(f"{path.name}.index").is_file():
-        return _load_file(path, options)
+        return _load_file(path, given)
     name = os.fspath(what)
     if name == names.RANDOM_SMALL:
         return names.random_small()
     found = names.model_named(name)
     if found is None:
         raise names.unknown_model(name)
-    weights = _load_folder(found, options) if found.is_dir() else _load_file(found, options)
+    weights = _load_folder(found, given) if found.is_dir() else _load_file(found, given)
     return names.with_language(name, weights)
-
-
-def _with_vocabulary(weights: Weights, path: Path) -> Weights:
-    vocabulary = read_vocabulary(path)
-    if weights.config.head not in (0, len(vocabulary)):
-        raise ModelError(f"{path}: has {len(vocabulary)} words, but the model's head has {weights.config.head} rows")
-    return replace(weights, vocabulary=vocabulary)
 
 
 def save_weights(
@@ -81,20 +99,20 @@ def save_weights(
         raise ModelError(f"cannot write the format {to!r}", hint=f"known are {', '.join(FORMATS)}")
 
 
-def _load_folder(folder: Path, options: Path | None) -> Weights:
+def _load_folder(folder: Path, given: _Given) -> Weights:
     from elmofire.formats import native
-    from elmofire.formats.published import manylangs, tf1
+    from elmofire.formats.published.from_tensorflow import tf1
+    from elmofire.formats.published.from_torch import manylangs
 
-    if native.recognizes(folder):
-        return native.read(folder)
-    if manylangs.recognizes(folder):
-        return manylangs.read(folder)
+    if native.recognizes(folder) or manylangs.recognizes(folder):
+        given.refuse_options(folder)
+        return native.read(folder) if native.recognizes(folder) else manylangs.read(folder)
     if tf1.recognizes(folder):
-        return tf1.read(folder, options=options, vocabulary_file=_vocabulary_in(folder))
+        return tf1.read(folder, options=given.options, vocabulary_file=given.vocabulary_for(folder))
     weight_files = sorted(folder.glob("*.hdf5")) + sorted(folder.glob("*.h5"))
-    options_files = _options_in(folder)
+    options_files = [given.options] if given.options else _options_in(folder)
     if weight_files and options_files:
-        return _load_2018_folder(folder, options_files, weight_files)
+        return _load_2018_folder(folder, options_files, weight_files, given)
     found = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
     if (folder / native.CONFIG).is_file():
         raise ModelError(f"{folder}: {native.TENSORS} is missing beside {native.CONFIG}; the folder holds {found}")
@@ -105,22 +123,25 @@ def _load_folder(folder: Path, options: Path | None) -> Weights:
     raise ModelError(f"{folder}: holds no model that is known here; it holds {found}", hint=_KNOWN)
 
 
-def _load_file(file: Path, options: Path | None) -> Weights:
+def _load_file(file: Path, given: _Given) -> Weights:
     """An archive, or one file of a model."""
-    from elmofire.formats.published import allennlp, tf1, zips
+    from elmofire.formats.published import zips
+    from elmofire.formats.published.from_tensorflow import tf1
+    from elmofire.formats.published.from_torch import allennlp
 
     if file.name.endswith(".zip"):
+        given.refuse_options(file)
         return zips.read(file)
     if file.name.endswith((".tar.gz", ".tgz", ".th")):
-        return allennlp.read(file, options=options)
+        return allennlp.read(file, options=given.options)
     if tf1.recognizes(file):
-        return tf1.read(file, options=options, vocabulary_file=_vocabulary_in(file.parent))
+        return tf1.read(file, options=given.options, vocabulary_file=given.vocabulary_for(file.parent))
     raise ModelError(
         f"{file}: is a file", hint=f"name the folder it is in, or both files of a pair; known are {_KNOWN}"
     )
 
 
-def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path]) -> Weights:
+def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path], given: _Given) -> Weights:
     from elmofire.formats.published import hdf5_2018
     from elmofire.formats.published.datasets import DatasetFile
 
@@ -151,18 +172,19 @@ def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: lis
         options_files[0],
         candidates[0],
         softmax_file=softmax[0] if softmax else None,
-        vocabulary_file=_vocabulary_in(folder),
-        what=str(folder),
+        vocabulary_file=given.vocabulary_for(folder),
+        what=None if given.options else str(folder),
     )
 
 
-def _load_pair(options_file: Path, weight_file: Path) -> Weights:
+def _load_pair(options_file: Path, weight_file: Path, given: _Given) -> Weights:
     from elmofire.formats.published import hdf5_2018
 
+    given.refuse_options(options_file)
     for file in (options_file, weight_file):
         if not file.is_file():
             raise ModelError(f"{file}: no such file")
-    return hdf5_2018.read(options_file, weight_file, vocabulary_file=_vocabulary_in(weight_file.parent))
+    return hdf5_2018.read(options_file, weight_file, vocabulary_file=given.vocabulary_for(weight_file.parent))
 
 
 def _options_in(folder: Path) -> list[Path]:

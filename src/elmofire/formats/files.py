@@ -90,17 +90,23 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MAX_JSON:
             raise ModelError(f"{path}: {path.stat().st_size:,} bytes are too many for a model's settings")
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        return json_object(path.read_bytes(), str(path))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def json_object(content: bytes, where: str) -> dict[str, Any]:
+    """JSON that holds one object, out of a file or an archive."""
+    try:
+        value = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise ModelError(f"{path}: is not utf-8 text") from None
+        raise ModelError(f"{where}: is not utf-8 text") from None
     except json.JSONDecodeError as error:
-        raise ModelError(f"{path}:{error.lineno}: is not valid JSON: {error.msg}") from None
+        raise ModelError(f"{where}:{error.lineno}: is not valid JSON: {error.msg}") from None
     except RecursionError:
-        raise ModelError(f"{path}: is nested too deeply") from None
+        raise ModelError(f"{where}: is nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
-        raise ModelError(f"{path}: {error}") from None
+        raise ModelError(f"{where}: {error}") from None
     if not isinstance(value, dict):
-        raise ModelError(f"{path}: should hold a JSON object, but holds a {type(value).__name__}")
+        raise ModelError(f"{where}: should hold a JSON object, but holds a {type(value).__name__}")
     return value

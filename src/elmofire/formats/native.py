@@ -17,7 +17,7 @@ from elmofire.formats.weights import Array, FileArrays, LearnedMix, Source, Weig
 from elmofire.recipe import build, named, shown
 from elmofire.text.characters import ByteAlphabet, CodePointAlphabet
 from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
-from elmofire.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
+from elmofire.text.vocabulary import BLANK, Vocabulary, read_vocabulary, write_vocabulary
 
 CONFIG, TENSORS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.txt", "README.md"
 CHARACTERS = "characters.txt"
@@ -38,6 +38,8 @@ def read(folder: Path) -> Weights:
     vocabulary = read_vocabulary(vocabulary_file) if vocabulary_file.is_file() else None
     _check(folder, described.model, tensors, vocabulary)
     in_bytes = described.model.encoder.alphabet == "bytes"
+    if vocabulary is not None and not in_bytes and "" in vocabulary:
+        vocabulary = Vocabulary(word or BLANK for word in vocabulary.words)
     alphabet = ByteAlphabet() if in_bytes else _read_alphabet(folder / CHARACTERS, described.model.encoder.characters)
 
     def read_array(name: str) -> Array:

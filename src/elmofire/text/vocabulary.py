@@ -11,6 +11,7 @@ from pathlib import Path
 from elmofire.errors import InputError, ModelError
 
 UNKNOWN = ("<UNK>", "<oov>")  # of 2018's models, of ELMoForManyLangs'
+BLANK = "\u3000"  # the one word of white space alone, of ELMoForManyLangs: an empty line means it there
 _NOT_A_WORD = "!!!MAXTERMID"  # old files hold this line; it takes no id
 _MAX_BYTES = 128 << 20  # unpacked; the 800,000 words of the published models take 8 MB
 
@@ -86,6 +87,8 @@ def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     """Write `vocab.txt`; what would not be read back as it is, such as a word with a line break in it, is an error."""
     data = "".join(f"{word}\n" for word in vocabulary.words).encode(errors="replace")
     back = _words(data)
+    if BLANK in vocabulary.words and "" not in vocabulary.words:
+        back = [word or BLANK for word in back]
     if back != vocabulary.words or not any(back):
         wrong = next((word for word, read in zip_longest(vocabulary.words, back) if word != read), "")
         raise ModelError(

@@ -152,10 +152,14 @@ class Elmo(nn.Module):
 
         With `vocab_to_cache`, `word_inputs` (B, .., T) are places in it, 0 for padding.
         """
-        outer = inputs.shape[:-2]
+        if inputs.dim() < 3:
+            raise InputError(
+                f"the ids have the shape {tuple(inputs.shape)}, but should have (sentences, .., tokens, 50)"
+            )
         if word_inputs is not None and not self._has_cached_vocab:
             warnings.warn("word_inputs are not read without a vocab_to_cache", stacklevel=2)
             word_inputs = None
+        outer = inputs.shape[:-2] if word_inputs is None else word_inputs.shape[:-1]
         flat_words = None if word_inputs is None else word_inputs.flatten(0, -2)
         output = self._elmo_lstm(inputs.flatten(0, -3), flat_words)
         bounded: Tensor = output["mask"]

@@ -34,7 +34,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 def read(file: Path) -> Weights:
     """Read the model in a zip: 2018's files, a native folder, or one of ELMoForManyLangs."""
-    from elmofire.formats.published import manylangs
+    from elmofire.formats.published.from_torch import manylangs
 
     archive = Archive(file)
     names = archive.names

@@ -18,10 +18,10 @@ import numpy as np
 
 from elmofire.errors import ModelError, RecipeError
 from elmofire.formats.config import MOST, BilmConfig, EncoderConfig
-from elmofire.formats.files import read_json_object
+from elmofire.formats.files import json_object, read_json_object
+from elmofire.formats.published.from_torch.pickles import StateDict, read_state_dict
+from elmofire.formats.published.from_torch.state_dicts import ModuleArrays, ModuleNames, in_full
 from elmofire.formats.published.options_2018 import Options
-from elmofire.formats.published.pickles import StateDict, read_state_dict
-from elmofire.formats.published.state_dicts import ModuleArrays, ModuleNames, in_full, json_object
 from elmofire.formats.weights import LearnedMix, Source, Weights
 from elmofire.recipe import named
 

@@ -4,16 +4,13 @@ LSTM weights have our shapes and gate order. A highway layer is one matrix, its 
 that keeps what came in, where ours lets the transformed through: ours is the negative of theirs, since 1 - sigmoid(a) = sigmoid(-a).
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig, tensor_shapes
-from elmofire.formats.published.pickles import StateDict
+from elmofire.formats.published.from_torch.pickles import StateDict
 from elmofire.formats.weights import Array, FileArrays
 from elmofire.recipe import named
 
@@ -123,18 +120,3 @@ class ModuleArrays:
         if name == "encoder.characters" and self._absent_row:
             array = array[1:]
         return np.require(array.reshape(self._shapes[name]), np.float32, "A")
-
-
-def json_object(content: bytes, where: str) -> dict[str, Any]:
-    """JSON out of an archive, which has to be an object."""
-    try:
-        value = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ModelError(f"{where}: is not utf-8 text") from None
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{where}:{error.lineno}: is not valid JSON: {error.msg}") from None
-    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
-        raise ModelError(f"{where}: is not valid JSON of any sensible size") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{where}: should hold a JSON object, but holds a {type(value).__name__}")
-    return value

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from elmofire.errors import ModelError, RecipeError
 from elmofire.formats.config import PUBLISHED_FILTERS, BilmConfig, EncoderConfig
-from elmofire.formats.published.pickles import StateDict, read_state_dict
-from elmofire.formats.published.state_dicts import ModuleArrays, ModuleNames, json_object
+from elmofire.formats.files import json_object
+from elmofire.formats.published.from_torch.pickles import StateDict, read_state_dict
+from elmofire.formats.published.from_torch.state_dicts import ModuleArrays, ModuleNames
 from elmofire.formats.weights import Source, Weights
 from elmofire.recipe import build, named, shown
 from elmofire.text.characters import CodePointAlphabet

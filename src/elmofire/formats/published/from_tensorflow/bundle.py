@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
-from elmofire.formats.published.crc32c import crc32c, masked
 from elmofire.formats.published.datasets import Block
+from elmofire.formats.published.from_tensorflow.crc32c import crc32c, masked
 from elmofire.formats.weights import Array
 from elmofire.recipe import named
 

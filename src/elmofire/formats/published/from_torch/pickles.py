@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
-from elmofire.formats.published.unpickling import LONGEST, Pickle, Storage, Tensor
+from elmofire.formats.published.from_torch.unpickling import LONGEST, Pickle, Storage, Tensor
 from elmofire.formats.tensors import bfloat16_to_float32
 from elmofire.recipe import named, shown
 

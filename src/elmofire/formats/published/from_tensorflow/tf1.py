@@ -15,8 +15,8 @@ import numpy as np
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.files import read_json_object
-from elmofire.formats.published.bundle import Bundle
 from elmofire.formats.published.datasets import Block
+from elmofire.formats.published.from_tensorflow.bundle import Bundle
 from elmofire.formats.published.hdf5_2018 import weights_of
 from elmofire.formats.published.options_2018 import Options
 from elmofire.formats.weights import Array, LearnedMix, Source, Weights

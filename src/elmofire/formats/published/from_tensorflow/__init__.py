@@ -1,0 +1,1 @@
+"""Checkpoints and TF-Hub modules, read without TensorFlow."""
