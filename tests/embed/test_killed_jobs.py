@@ -28,19 +28,17 @@ def test_kills_leave_no_trace(tmp_path, suffix, times):
         arguments = ["embed", "-m", str(tmp_path / "model"), "--layers", "all", "--pretokenized", "-q", "-o", str(output), str(text)]
         return [sys.executable, "-c", PROGRAM, *arguments]
 
-    start = time.monotonic()
     subprocess.run(command(tmp_path / f"whole.{suffix}"), check=True)
-    whole_run = time.monotonic() - start
 
     output, kills = tmp_path / f"killed.{suffix}", 0
     for _ in range(times):
         process = subprocess.Popen(command(output))
-        time.sleep(rng.uniform(0.0, 0.25 * whole_run + 0.3))
+        time.sleep(rng.uniform(0.1, 1.2))  # from before its first piece to its last
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
         if output.exists():
             output.unlink()  # it got through: once more from the start
-    assert kills >= times // 2
+    assert kills > times // 3
     subprocess.run(command(output), check=True)
 
     found, expected = open_embeddings(output), open_embeddings(tmp_path / f"whole.{suffix}")
