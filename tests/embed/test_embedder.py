@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -290,3 +291,18 @@ class TestDevice:
             assert torch.get_float32_matmul_precision() == "high"
         finally:
             torch.set_float32_matmul_precision("highest")
+
+
+def test_the_head_is_not_read_for_vectors():
+    weights = lively(tiny(head=5))
+    asked = []
+
+    class Watched(dict):
+        def __getitem__(self, name):
+            asked.append(name)
+            return super().__getitem__(name)
+
+    elmo = Embedder(replace(weights, arrays=Watched(weights.arrays)), device="cpu")
+    assert elmo.info()["head"] == 5
+    assert asked
+    assert not [name for name in asked if name.startswith("head.")]

@@ -13,7 +13,9 @@ from models import lively, tiny
 from elmofire import open_embeddings, save_weights
 
 # The command itself, with pieces small enough that there are many of them to be killed between and within.
-PROGRAM = "import sys; from elmofire.embed import job; job._PIECE_BYTES = 150_000; from elmofire.cli import main; main()"
+PROGRAM = (
+    "import sys; from elmofire.embed import job; job._PIECE_BYTES = 150_000; from elmofire.cli import main; main()"
+)
 
 
 @pytest.mark.parametrize(("suffix", "times"), [("hdf5", 20), ("npz", 3), ("safetensors", 3)])
@@ -25,7 +27,18 @@ def test_kills_leave_no_trace(tmp_path, suffix, times):
     text.write_text("".join(" ".join(rng.choices(words, k=rng.randint(0, 30))) + "\n" for _ in range(2000)))
 
     def command(output):
-        arguments = ["embed", "-m", str(tmp_path / "model"), "--layers", "all", "--pretokenized", "-q", "-o", str(output), str(text)]
+        arguments = [
+            "embed",
+            "-m",
+            str(tmp_path / "model"),
+            "--layers",
+            "all",
+            "--pretokenized",
+            "-q",
+            "-o",
+            str(output),
+            str(text),
+        ]
         return [sys.executable, "-c", PROGRAM, *arguments]
 
     subprocess.run(command(tmp_path / f"whole.{suffix}"), check=True)
@@ -46,4 +59,6 @@ def test_kills_leave_no_trace(tmp_path, suffix, times):
     for number in range(2000):
         assert found.tokens(number) == expected.tokens(number)
         np.testing.assert_array_equal(found[number], expected[number])
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["model", "text.txt", output.name, f"whole.{suffix}"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
+        ["model", "text.txt", output.name, f"whole.{suffix}"]
+    )

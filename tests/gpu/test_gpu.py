@@ -95,3 +95,37 @@ def test_the_layer_trains_there():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
+
+
+def test_scores_and_substitutes_equal_the_cpus():
+    from elmofire import LanguageModel
+    from elmofire.text.vocabulary import Vocabulary
+
+    words = Vocabulary(["<S>", "</S>", "<UNK>", *[f"w{n}" for n in range(500)]])
+    weights = lively(tiny(head=len(words)), vocabulary=words)
+    sentences = [[f"w{n * 7 % 500}" for n in range(length)] for length in (1, 5, 40)]
+    gpu, cpu = LanguageModel(weights, device="cuda"), LanguageModel(weights, device="cpu")
+    for x, y in zip(gpu.score(sentences), cpu.score(sentences), strict=True):
+        np.testing.assert_allclose(x.forward, y.forward, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(x.backward, y.backward, rtol=1e-4, atol=1e-4)
+    assert gpu.perplexity(sentences, lanes=2).mean == pytest.approx(cpu.perplexity(sentences, lanes=2).mean, rel=1e-5)
+    found, expected = (lm.substitutes(sentences[1], 2, top=5) for lm in (gpu, cpu))
+    assert [filler.word for filler in found] == [filler.word for filler in expected]
+
+
+def test_the_old_layer_runs_there_with_its_state(tmp_path):
+    from elmofire.compat.allennlp import Elmo as OldElmo
+    from elmofire.compat.allennlp import batch_to_ids
+    from elmofire.formats.config import BilmConfig, EncoderConfig
+
+    pytest.importorskip("h5py")
+    from elmofire import save_weights
+
+    config = BilmConfig(encoder=EncoderConfig(width=6, filters=((2, 9),), highways=1), cells=11, projection=6)
+    save_weights(lively(config), tmp_path / "old", to="hdf5")
+    files = (str(tmp_path / "old/options.json"), str(tmp_path / "old/weights.hdf5"))
+    layers = [OldElmo(*files, 1, dropout=0.0, stateful=True).eval() for _ in range(2)]
+    layers[0].cuda()
+    for batch in (SENTENCES[:2], SENTENCES[3:], SENTENCES[:2]):
+        found, expected = (layer(batch_to_ids(batch))["elmo_representations"][0] for layer in layers)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)

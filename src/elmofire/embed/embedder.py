@@ -1,6 +1,7 @@
 """`Embedder`: sentences in, vectors out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -40,7 +41,9 @@ class Embedder:
         self.batch_tokens = 4096  # tokens that run together: more is faster up to a point, and takes more memory
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
-        self._engine = make_engine(weights, **self._settings)
+        # Without the head, which vectors do not need: the published one is four times the size of the rest.
+        headless = replace(weights, config=replace(weights.config, head=0))
+        self._engine = make_engine(headless, **self._settings)
         self._vocabulary = weights.vocabulary
         self._alphabet = weights.alphabet
         self._training = weights.training

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from elmofire.embed.sentences import Sentences
@@ -38,9 +37,7 @@ class LanguageModel:
     ) -> None:
         vocabulary = _checked_vocabulary(weights)
         self.config = weights.config
-        # The same model for vectors: without the head, of which the scorer holds the one copy.
-        headless = replace(weights, config=replace(weights.config, head=0))
-        self.embedder = Reader(headless, device=device, precision=precision, threads=threads)
+        self.embedder = Reader(weights, device=device, precision=precision, threads=threads)
         self._scorer = Scorer(
             self.embedder,
             self.embedder.make_softmax(weights.arrays["head.weight"], weights.arrays["head.bias"]),
