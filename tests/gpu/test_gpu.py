@@ -114,12 +114,11 @@ def test_scores_and_substitutes_equal_the_cpus():
 
 
 def test_the_old_layer_runs_there_with_its_state(tmp_path):
+    pytest.importorskip("h5py")
+    from elmofire import save_weights
     from elmofire.compat.allennlp import Elmo as OldElmo
     from elmofire.compat.allennlp import batch_to_ids
     from elmofire.formats.config import BilmConfig, EncoderConfig
-
-    pytest.importorskip("h5py")
-    from elmofire import save_weights
 
     config = BilmConfig(encoder=EncoderConfig(width=6, filters=((2, 9),), highways=1), cells=11, projection=6)
     save_weights(lively(config), tmp_path / "old", to="hdf5")
