@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elmofire.cli.options import json_option, model_of
+from elmofire.cli.options import json_option, model_of, options_option
 
 if TYPE_CHECKING:
     from elmofire.formats.weights import Weights
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of the numbers in a native file; all but float32 are smaller and less exact.",
 )
-@click.option("--options", type=click.Path(path_type=Path), help="An options.json, for files that come without one.")
+@options_option
 @json_option
-def convert(model: str, folder: Path, target: str, storage: str, options: Path | None, as_json: bool) -> None:
+def convert(model: str, folder: Path, target: str, storage: str, options: str | None, as_json: bool) -> None:
     """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
     from elmofire.formats import load_weights, save_weights
 

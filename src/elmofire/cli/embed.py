@@ -1,14 +1,24 @@
 """`elmofire embed`: text files to vectors."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from elmofire.cli.inputs import Inputs
 from elmofire.cli.old_elmo import EPILOG, takes_old_flags
-from elmofire.cli.options import json_option, model_of, model_option, quiet_option
+from elmofire.cli.options import (
+    device_option,
+    format_option,
+    json_option,
+    model_of,
+    model_option,
+    options_option,
+    pretokenized_option,
+    quiet_option,
+    threads_option,
+)
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,10 +37,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="average, top, all, a layer's number, or mix weights as 0.1,0,2.",
 )
-@click.option("--pretokenized", is_flag=True, help="Tokens are separated by spaces already.")
-@click.option(
-    "--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell."
-)
+@pretokenized_option
+@format_option
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
@@ -39,8 +47,9 @@ if TYPE_CHECKING:
     help="Of the numbers written.",
 )
 @click.option("--boundaries", is_flag=True, help="Keep the vectors of the start and end markers.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda.")
-@click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
+@options_option
+@device_option
+@threads_option
 @json_option
 @quiet_option
 @takes_old_flags
@@ -53,6 +62,7 @@ def embed(
     input_format: str,
     dtype: str,
     boundaries: bool,
+    options: str | None,
     device: str,
     threads: int | None,
     layout: str,
@@ -66,20 +76,21 @@ def embed(
     """
     from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
+    from elmofire.formats import load_weights
 
     inputs = Inputs(files or ("-",), input_format, pretokenized)
-    options = {"layers": _layers(layers), "boundaries": boundaries}
+    wanted = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
         from elmofire.embed.outputs import check_layout
 
         check_layout(Path(output), layout)
-    elmo = Embedder.load(model_of(model), device=device, threads=threads)
+    elmo = Embedder(load_weights(model_of(model), options=options), device=device, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
     resumed = 0
     try:
         if output is None:
-            for tokens, vectors in elmo.stream(inputs.sentences(elmo), **options, progress=progress):
+            for tokens, vectors in elmo.stream(inputs.sentences(elmo), **wanted, progress=progress):
                 click.echo(json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}))
         else:
             from elmofire.embed.job import embed_to_file
@@ -89,7 +100,7 @@ def embed(
                 elmo,
                 inputs.sentences(elmo),
                 Path(output),
-                **options,
+                **wanted,
                 dtype=dtype,
                 layout=layout,
                 input_stamp=stamp,
@@ -99,44 +110,6 @@ def embed(
     finally:
         progress.clear()
     _tell(elmo, progress, inputs.read, resumed, output, as_json=as_json, quiet=quiet)
-
-
-class Inputs:
-    """The files to read, or stdin as `-`."""
-
-    def __init__(self, files: tuple[str, ...], input_format: str, pretokenized: bool) -> None:
-        self._files = files
-        self._format = input_format
-        self._pretokenized = pretokenized
-        self._all_there = all(Path(file).is_file() for file in files)
-        self.read = [0, 0]  # sentences and tokens so far
-
-    def sentences(self, elmo: "Embedder") -> Iterator[list[str]]:
-        """One file after the other, as token lists: files may mix text and tokens."""
-        from elmofire.text.readers import read_sentences
-
-        for file in self._files:
-            for sentence in read_sentences(file, format=self._format, pretokenized=self._pretokenized):
-                tokens = [token.text for token in elmo.tokenize(sentence)] if isinstance(sentence, str) else sentence
-                self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
-                yield tokens
-
-    def count(self) -> int | None:
-        """How many sentences there are, where that can be known before reading them."""
-        from elmofire.text.readers import read_sentences
-
-        if not self._all_there:
-            return None
-        return sum(1 for file in self._files for _ in read_sentences(file, format=self._format, pretokenized=True))
-
-    def stamp(self) -> str | None:
-        """What tells this input apart from another; None for what cannot be read twice."""
-        if not self._all_there:
-            return None
-        stats = [(str(Path(file).absolute()), Path(file).stat()) for file in self._files]
-        return json.dumps(
-            [self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]]
-        )
 
 
 def _layers(text: str) -> str | int | list[float]:

@@ -1,10 +1,25 @@
 """What several commands take."""
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from elmofire.lm.language_model import LanguageModel
 
 model_option = click.option(
     "--model", "-m", default="en-small", show_default=True, help="A name, a folder, or OPTIONS,WEIGHTS."
 )
+options_option = click.option("--options", metavar="FILE", help="An options.json for a model that comes without.")
+vocab_option = click.option("--vocab", metavar="FILE", help="The head's words, for a model without a vocabulary.")
+pretokenized_option = click.option("--pretokenized", is_flag=True, help="Tokens are separated by spaces already.")
+format_option = click.option(
+    "--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell."
+)
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda."
+)
+threads_option = click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")
 
@@ -13,3 +28,9 @@ def model_of(text: str) -> str | tuple[str, str]:
     """`OPTIONS.json,WEIGHTS.hdf5` is a pair; anything else a name or a folder."""
     options, comma, weights = text.partition(",")
     return (options, weights) if comma and options.endswith(".json") else text
+
+
+def load_language_model(model: str, vocab: str | None, device: str, threads: int | None) -> "LanguageModel":
+    from elmofire.lm.language_model import LanguageModel
+
+    return LanguageModel.load(model_of(model), vocab=vocab, device=device, threads=threads)

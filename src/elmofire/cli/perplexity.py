@@ -2,25 +2,21 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.embed import Inputs
-from elmofire.cli.options import json_option, model_of, model_option, quiet_option
-
-if TYPE_CHECKING:
-    from elmofire.lm.language_model import LanguageModel
-
-vocab_option = click.option("--vocab", metavar="FILE", help="The head's words, for a model without a vocabulary.")
-pretokenized_option = click.option("--pretokenized", is_flag=True, help="Tokens are separated by spaces already.")
-format_option = click.option(
-    "--format", "input_format", default="auto", help="text, conllu or jsonl, where the file's name does not tell."
+from elmofire.cli.inputs import Inputs
+from elmofire.cli.options import (
+    device_option,
+    format_option,
+    json_option,
+    load_language_model,
+    model_option,
+    pretokenized_option,
+    quiet_option,
+    threads_option,
+    vocab_option,
 )
-device_option = click.option(
-    "--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda."
-)
-threads_option = click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
 
 
 @click.command()
@@ -71,12 +67,6 @@ def perplexity(
     click.echo(f"events      {found.events:,} in each direction")
     click.echo(f"unknown     {100 * found.unknown:.2f}% of the words")
     click.echo(f"convention  {found.convention}")
-
-
-def load_language_model(model: str, vocab: str | None, device: str, threads: int | None) -> "LanguageModel":
-    from elmofire.lm.language_model import LanguageModel
-
-    return LanguageModel.load(model_of(model), vocab=vocab, device=device, threads=threads)
 
 
 def _shown(value: float | None) -> str:

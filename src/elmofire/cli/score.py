@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.embed import Inputs
-from elmofire.cli.options import model_option, quiet_option
-from elmofire.cli.perplexity import (
+from elmofire.cli.inputs import Inputs
+from elmofire.cli.options import (
     device_option,
     format_option,
     load_language_model,
+    model_option,
     pretokenized_option,
+    quiet_option,
     threads_option,
     vocab_option,
 )

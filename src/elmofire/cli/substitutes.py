@@ -4,10 +4,11 @@ import json
 
 import click
 
-from elmofire.cli.options import json_option, model_option
-from elmofire.cli.perplexity import (
+from elmofire.cli.options import (
     device_option,
+    json_option,
     load_language_model,
+    model_option,
     pretokenized_option,
     threads_option,
     vocab_option,
