@@ -48,4 +48,7 @@ class MissingExtra(ElmofireError):
     """An optional package is needed and not installed."""
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs an extra that is not installed", hint=f'pip install "elmofire[{extra}]"')
+        super().__init__(
+            f"{purpose} needs an extra that is not installed",
+            hint=f'pip install "elmofire[{extra}]"; in a checkout, pip install ".[{extra}]"',
+        )

@@ -145,7 +145,7 @@ def test_mixes_that_have_no_place_are_spoken_of(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere", "out", "--to", "native"], "nowhere: no such folder"),
+        (["nowhere", "out", "--to", "native"], "nowhere: no such file or folder"),
         (["model", "out"], "Missing option '--to'"),
         (["model", "out", "--to", "pickle"], "'pickle' is not one of 'native', 'hdf5'"),
         (["model", "out", "--to", "hdf5", "--storage", "int8"], "hdf5 is always stored as float32, not int8"),

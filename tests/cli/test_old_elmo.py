@@ -71,7 +71,7 @@ def test_sentences_are_the_names(here):
         (["--cuda-device", "0", "--device", "cpu"], "--device excludes --cuda-device"),
         (["--cuda-device", "99"], "cuda:99"),
         (["--batch-size", "0"], "batch-size"),
-        (["--use-sentence-keys", "--output", "out.npz"], "is one of HDF5 files"),
+        (["--use-sentence-keys", "--output", "out.npz"], "are for HDF5 files"),
     ],
     ids=" ".join,
 )

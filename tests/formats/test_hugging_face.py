@@ -91,5 +91,5 @@ def test_without_the_library_the_extra_is_named():
 
 @pytest.mark.usefixtures("_no_hub")
 def test_without_the_library_a_bare_name_is_just_unknown():
-    with pytest.raises(ModelError, match="owner/tiny: no such folder, and no model of that name"):
+    with pytest.raises(ModelError, match="owner/tiny: no such file or folder, and no model of that name"):
         load_weights("owner/tiny")

@@ -192,3 +192,12 @@ def test_others_may_read_what_was_written_as_far_as_the_umask_lets_them(tmp_path
         os.umask(usual)
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o750
     assert all(file.stat().st_mode & 0o777 == 0o640 for file in (tmp_path / "model").iterdir())
+
+
+def test_what_was_put_beside_a_model_is_not_lost_with_it(tmp_path):
+    save_weights(lively(tiny()), tmp_path / "model")
+    (tmp_path / "model/vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    with pytest.raises(ModelError, match=r"holds vocab\.txt, which the new model has not"):
+        save_weights(lively(tiny(), seed=2), tmp_path / "model")
+    assert (tmp_path / "model/vocab.txt").is_file()
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]

@@ -116,10 +116,10 @@ def test_text_that_is_tokenized_already_is_split_at_spaces():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("no mark", "no word is marked"),
-        ("", "no word is marked"),
-        ("**", "no word is marked"),
-        ("*two words*", "no word is marked"),
+        ("no mark", "no single word is marked"),
+        ("", "no single word is marked"),
+        ("**", "no single word is marked"),
+        ("*two words*", "no single word is marked"),
         ("*one* and *two*", "2 words are marked"),
         ("I *don't* know", "is not one token here: there stands do n't"),
     ],
@@ -134,7 +134,7 @@ def test_a_mark_that_is_not_one_token_is_an_error(text, said):
     [
         ({"position": 2}, "position is 2, but should be one of the sentence's 2 tokens"),
         ({"position": -1}, "position is -1"),
-        ({}, "position is None"),
+        ({}, "needs position="),
         ({"position": 0, "top": 0}, "top is 0"),
         ({"position": 0, "direction": "sideways"}, "direction is 'sideways'"),
     ],
@@ -148,5 +148,5 @@ def test_a_model_of_one_direction_has_no_both():
     weights = lively(tiny(head=len(WORDS), directions=("forward",)), vocabulary=WORDS)
     lm = on("numpy", weights)
     assert len(lm.substitutes(["the", "cat"], 1, direction="forward")) == len(FILLERS)
-    with pytest.raises(InputError, match="'both', but this model has forward"):
+    with pytest.raises(InputError, match="'both', but should be one of forward"):
         lm.substitutes(["the", "cat"], 1)

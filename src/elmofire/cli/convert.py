@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elmofire.cli.options import json_option, model_of, options_option
+from elmofire.cli.options import json_option, model_of, options_option, vocab_option
 
 if TYPE_CHECKING:
     from elmofire.formats.weights import Weights
 
 
-@click.command()
+@click.command(short_help="Write a model in another format.")
 @click.argument("model", metavar="IN")
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "target", type=click.Choice(["native", "hdf5"]), required=True, help="The format of OUT.")
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     help="Of the numbers in a native file; all but float32 are smaller and less exact.",
 )
 @options_option
+@vocab_option
 @json_option
-def convert(model: str, folder: Path, target: str, storage: str, options: str | None, as_json: bool) -> None:
+def convert(
+    model: str, folder: Path, target: str, storage: str, options: str | None, vocab: str | None, as_json: bool
+) -> None:
     """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
     from elmofire.formats import load_weights, save_weights
 
-    weights = load_weights(model_of(model), options=options)
+    weights = load_weights(model_of(model), options=options, vocab=vocab)
     save_weights(weights, folder, target, storage=storage)
     read = _described(weights, model)
     written = {

@@ -11,7 +11,7 @@ _SENTENCES = (
 )
 
 
-@click.command()
+@click.command(short_help="One word in several sentences.")
 def demo() -> None:
     """Embed a few sentences and compare one word's vectors across them."""
     import numpy as np

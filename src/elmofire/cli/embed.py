@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.inputs import Inputs
+from elmofire.cli.inputs import Inputs, note_truncated
 from elmofire.cli.old_elmo import EPILOG, takes_old_flags
 from elmofire.cli.options import (
     device_option,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from elmofire.embed.embedder import Embedder
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Sentences to vectors.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @click.option("--output", "-o", help="OUT.hdf5, OUT.npz or OUT.safetensors; without it, JSON lines go to stdout.")
@@ -103,6 +103,7 @@ def embed(
                 **wanted,
                 dtype=dtype,
                 layout=layout,
+                tokenizer=None if pretokenized else elmo.info()["tokenizer"],
                 input_stamp=stamp,
                 progress=progress,
             )
@@ -144,12 +145,7 @@ def _tell(
             + (f" -> {output}" if output else ""),
             err=True,
         )
-        if elmo.truncated:
-            limit = elmo.config.encoder.max_characters - 2
-            click.echo(
-                f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning",
-                err=True,
-            )
+        note_truncated(elmo)
     if as_json and output:
         summary = {
             "output": output,

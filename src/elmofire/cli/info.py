@@ -7,7 +7,7 @@ import click
 from elmofire.cli.options import json_option, model_of
 
 
-@click.command()
+@click.command(short_help="What a model is.")
 @click.argument("model", default="en-small")
 @json_option
 def info(model: str, as_json: bool) -> None:

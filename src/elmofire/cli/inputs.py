@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from elmofire.errors import InputError
+
 if TYPE_CHECKING:
     from elmofire.embed.embedder import Embedder
 
@@ -13,6 +17,9 @@ class Inputs:
     """The files to read, or stdin as `-`."""
 
     def __init__(self, files: tuple[str, ...], input_format: str, pretokenized: bool) -> None:
+        for file in files:
+            if file.endswith((".hdf5", ".h5", ".npz", ".safetensors")):
+                raise InputError(f"{file}: is no text", hint=f"is it where vectors should go? then --output {file}")
         self._files = files
         self._format = input_format
         self._pretokenized = pretokenized
@@ -44,4 +51,13 @@ class Inputs:
         stats = [(str(Path(file).absolute()), Path(file).stat()) for file in self._files]
         return json.dumps(
             [self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]]
+        )
+
+
+def note_truncated(elmo: "Embedder") -> None:
+    """Say on stderr how many tokens the model has read the beginning of only."""
+    if elmo.truncated:
+        limit = elmo.config.encoder.max_characters - 2
+        click.echo(
+            f"note: {elmo.truncated:,} tokens were longer than {limit} bytes; the model reads their beginning", err=True
         )

@@ -27,7 +27,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and
 def model_of(text: str) -> str | tuple[str, str]:
     """`OPTIONS.json,WEIGHTS.hdf5` is a pair; anything else a name or a folder."""
     options, comma, weights = text.partition(",")
-    return (options, weights) if comma and options.endswith(".json") else text
+    return (options, weights) if comma and (options.endswith(".json") or weights.endswith(".json")) else text
 
 
 def load_language_model(model: str, vocab: str | None, device: str, threads: int | None) -> "LanguageModel":

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from elmofire.cli.inputs import Inputs
+from elmofire.cli.inputs import Inputs, note_truncated
 from elmofire.cli.options import (
     device_option,
     format_option,
@@ -19,7 +19,7 @@ from elmofire.cli.options import (
 )
 
 
-@click.command()
+@click.command(short_help="How well a text is predicted.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @vocab_option
@@ -58,6 +58,8 @@ def perplexity(
         found = lm.perplexity(inputs.sentences(lm.embedder), lanes=lanes, progress=progress)
     finally:
         progress.clear()
+    if not quiet:
+        note_truncated(lm.embedder)
     if as_json:
         click.echo(json.dumps(asdict(found)))
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.inputs import Inputs
+from elmofire.cli.inputs import Inputs, note_truncated
 from elmofire.cli.options import (
     device_option,
     format_option,
@@ -25,7 +25,7 @@ COLUMNS = ("sentence", "token", "word", "forward", "backward", "unknown")
 _SPACES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})  # tokens of JSON files may hold any
 
 
-@click.command()
+@click.command(short_help="Log-probabilities of tokens.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @vocab_option
@@ -70,6 +70,8 @@ def score(
                 click.echo(text.encode(errors="backslashreplace"), nl=False)  # half a surrogate pair has no utf-8
     finally:
         progress.clear()
+    if not quiet:
+        note_truncated(lm.embedder)
 
 
 def _rows(number: int, found: "SentenceScore", boundaries: tuple[str, str]) -> list[tuple[object, ...]]:

@@ -15,7 +15,7 @@ from elmofire.cli.options import (
 )
 
 
-@click.command()
+@click.command(short_help="Words that could stand in a place.")
 @click.argument("text", metavar='"... *word* ..."')
 @model_option
 @vocab_option

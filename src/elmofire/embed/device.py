@@ -38,7 +38,8 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
         torch.empty(0, device=kind)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"the device {device!r} cannot be used: {str(error).splitlines()[0]}", hint='device="cpu" always works'
+            f"the device {device!r} cannot be used: {str(error).splitlines()[0][:90]}",
+            hint="the device cpu always works",
         ) from None
     return TorchEngine(weights, device)
 

@@ -44,10 +44,13 @@ def embed_to_file(
     dtype: str = "float32",
     boundaries: bool = False,
     layout: str = "index",
+    tokenizer: str | None = None,
     input_stamp: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobReport:
     """Embed sentences into an .hdf5, .npz or .safetensors file; `layout` is how HDF5 names them (`outputs.LAYOUTS`).
+
+    `tokenizer` goes into the file's metadata: what split the text, where something did.
 
     With an `input_stamp` that tells the input apart, the same call after an interruption goes on where it was. `progress` is called
     with the sentences and tokens that each batch adds; sentences found from an earlier run come first, with no tokens.
@@ -62,7 +65,7 @@ def embed_to_file(
         "layers": choice,
         "dtype": dtype,
         "boundaries": boundaries,
-        "tokenizer": elmo.info()["tokenizer"],
+        "tokenizer": tokenizer,
     }
     selection = select(layers, elmo.config)
     empty = selection.empty(elmo.config.layers)

@@ -6,10 +6,11 @@ one line a sentence, as bytes).
 """
 
 import json
+import operator
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,10 @@ def check_layout(path: Path, layout: str) -> None:
     if layout not in LAYOUTS:
         raise InputError(f"layout is {layout!r}, but should be one of {', '.join(LAYOUTS)}")
     if output_format(path) != "hdf5" and layout != "index":
-        raise InputError(f"{path}: the layout {layout!r} is one of HDF5 files", hint="name the output OUT.hdf5")
+        raise InputError(
+            f"{path}: datasets named by sentence, or without sentence_to_index, are for HDF5 files",
+            hint="name the output OUT.hdf5",
+        )
 
 
 def write_embeddings(
@@ -97,7 +101,10 @@ def _free_name(file: Any, path: Path, sentence: str, number: int) -> str:
         wrong = "cannot be the name of a dataset"
     else:
         return sentence
-    raise InputError(f"{path.name}: sentence {number} ({sentence!r:.60}) {wrong}", hint="name datasets by number")
+    raise InputError(
+        f"{path.name}: sentence {number} ({sentence!r:.60}) {wrong}",
+        hint="leave --use-sentence-keys out: datasets are then named by number",
+    )
 
 
 def _write_npz(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
@@ -174,8 +181,18 @@ class Embeddings:
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, number: int) -> NDArray:
+    @overload
+    def __getitem__(self, number: int) -> NDArray: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[NDArray]: ...
+
+    def __getitem__(self, number: int | slice) -> NDArray | list[NDArray]:
+        if isinstance(number, slice):
+            return [self._vectors(place) for place in range(*number.indices(self._count))]
         return self._vectors(self._place(number))
+
+    def __repr__(self) -> str:
+        return f"Embeddings({self._count} sentences, layers={self.metadata.get('layers')!r}, model={self.metadata.get('model')!r})"
 
     def __iter__(self) -> Iterator[NDArray]:
         return map(self._vectors, range(self._count))
@@ -185,6 +202,7 @@ class Embeddings:
         return self._tokens(self._place(number))
 
     def _place(self, number: int) -> int:
+        number = operator.index(number)
         if not -self._count <= number < self._count:
             raise IndexError(f"sentence {number} of {self._count}")
         return number % self._count

@@ -181,6 +181,8 @@ def _load_pair(options_file: Path, weight_file: Path, given: _Given) -> Weights:
     from elmofire.formats.published import hdf5_2018
 
     given.refuse_options(options_file)
+    if weight_file.suffix == ".json" and options_file.suffix != ".json":
+        raise ModelError(f"{weight_file} stands where the weights belong", hint="the options file comes first")
     for file in (options_file, weight_file):
         if not file.is_file():
             raise ModelError(f"{file}: no such file")

@@ -49,6 +49,7 @@ def folder_written_aside(folder: Path, *, replaces: Callable[[Path], bool]) -> I
                 os.fsync(opened.fileno())
         aside.chmod(0o777 & ~_umask())
         if folder.exists():
+            _refuse_to_lose(folder, aside)
             _swap(aside, folder)
         else:
             aside.replace(folder)
@@ -62,6 +63,16 @@ def _may_go(folder: Path, replaces: Callable[[Path], bool]) -> bool:
         return replaces(folder)
     except ModelError:
         return False
+
+
+def _refuse_to_lose(folder: Path, new: Path) -> None:
+    """A vocabulary, say, that was put beside the old model and that the new one does not have."""
+    lost = sorted({file.name for file in folder.iterdir()} - {file.name for file in new.iterdir()})
+    if lost:
+        raise ModelError(
+            f"{folder}: holds {', '.join(lost)}, which the new model has not",
+            hint="choose another name, or move it away first",
+        )
 
 
 def _swap(new: Path, folder: Path) -> None:

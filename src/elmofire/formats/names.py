@@ -93,7 +93,7 @@ def random_small() -> Weights:
 
 
 def unknown_model(what: str) -> ModelError:
-    """No such name, and no such folder."""
+    """No such name, and no such file or folder."""
     known = [*packaged_models(), RANDOM_SMALL]
     hint = (
         f"name a folder with a model, an options and a weight file, or one of: {', '.join(known)}; "
@@ -103,5 +103,6 @@ def unknown_model(what: str) -> ModelError:
         return ModelError(f"the default model {DEFAULT_MODEL} is not in this package", hint=hint)
     near = difflib.get_close_matches(what, [*known, *(entry.name for entry in catalogue())], n=1)
     return ModelError(
-        f"{what}: no such folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""), hint=hint
+        f"{what}: no such file or folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""),
+        hint=hint,
     )

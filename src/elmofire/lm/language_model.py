@@ -98,7 +98,9 @@ class LanguageModel:
             tokens, position = find_marked(sentence, self.tokenize)
         else:
             tokens = list(next(iter(self.embedder.token_lists([sentence]))))
-        if position is None or not 0 <= position < len(tokens):
+        if position is None:
+            raise InputError("a list of tokens needs position=, the place of the one to replace, from 0")
+        if not 0 <= position < len(tokens):
             raise InputError(
                 f"position is {position}, but should be one of the sentence's {len(tokens)} tokens, from 0"
             )
@@ -108,7 +110,7 @@ class LanguageModel:
         for one in wanted:
             if one not in self.config.directions:
                 raise InputError(
-                    f"direction is {direction!r}, but this model has {' and '.join(self.config.directions)}"
+                    f"direction is {direction!r}, but should be one of {', '.join([*self.config.directions, *([BOTH] if len(self.config.directions) > 1 else [])])}"
                 )
         found = [self._scorer.expected(tokens, position, one) for one in wanted]
         return self._fillers.best(self._fillers.combined(*found) if direction == BOTH else found[0], top)

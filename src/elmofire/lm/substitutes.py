@@ -79,7 +79,7 @@ def find_marked(text: str, tokenize: Callable[[str], list[Token]]) -> tuple[list
     """
     marks = list(_MARKED.finditer(text))
     if len(marks) != 1:
-        found = "no word is" if not marks else f"{len(marks)} words are"
+        found = "no single word is" if not marks else f"{len(marks)} words are"
         raise InputError(
             f"{found} marked in {text!r:.100}", hint='mark one word with stars: "The *cat* sat on the mat"'
         )

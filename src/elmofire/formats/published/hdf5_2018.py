@@ -158,6 +158,8 @@ def _file_shape(name: str, shape: tuple[int, ...], config: BilmConfig) -> tuple[
 
 def _mismatches(options: Options, config: BilmConfig, layout: Layout, opened: Datasets, head: Datasets) -> list[str]:
     """All that is wrong between the options and the datasets."""
+    if not any(name.split("/")[0].startswith(_MODEL_GROUPS) for name in opened.names):
+        return [f"{opened.path.name}: holds no ELMo's weights: neither char_embed or embedding, nor RNN_0"]
     problems: list[str] = []
     # weight_hh is stored together with weight_ih
     shapes = {
