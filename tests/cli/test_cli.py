@@ -228,7 +228,7 @@ class TestMistakes:
         process = subprocess.Popen(
             [*ELMOFIRE, "embed", "-m", str(model)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        time.sleep(1.5)
+        time.sleep(3)  # till it reads
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
         assert process.returncode == 130
