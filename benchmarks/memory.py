@@ -25,7 +25,13 @@ def main() -> None:
     before = resident()
     for call in range(10_000):
         elmo.embed([[f"new{call}", f"word{call}"]])
-    keep("memory", calls=10_000, cache_mb=elmo._cache.limit >> 20, cached_words=len(elmo._cache), grown_mb=round((resident() - before) / 2**20, 2))
+    keep(
+        "memory",
+        calls=10_000,
+        cache_mb=elmo._cache.limit >> 20,
+        cached_words=len(elmo._cache),
+        grown_mb=round((resident() - before) / 2**20, 2),
+    )
 
 
 if __name__ == "__main__":
