@@ -34,7 +34,9 @@ def test_the_readmes_test_command_is_what_is_run_here():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_project_lead_somewhere(page):
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)  # calls in code look alike
+    text = re.sub(
+        r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )  # calls in code look alike
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing

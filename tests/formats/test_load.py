@@ -37,7 +37,9 @@ class TestNames:
     def test_an_unknown_name_suggests_the_nearest_and_says_what_can_be_named(self):
         with pytest.raises(ModelError) as caught:
             load_weights("random-smal")
-        assert "random-smal: no such file or folder, and no model of that name; did you mean random-small?" in str(caught.value)
+        assert "random-smal: no such file or folder, and no model of that name; did you mean random-small?" in str(
+            caught.value
+        )
         assert "hint: name a folder with a model, an options and a weight file, or one of: " in str(caught.value)
 
     def test_without_the_default_model_the_error_says_how_to_name_one(self, monkeypatch):
