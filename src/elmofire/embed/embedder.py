@@ -41,9 +41,12 @@ class Embedder:
         self.batch_tokens = 4096  # tokens that run together: more is faster up to a point, and takes more memory
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
-        # Without the head, which vectors do not need: the published one is four times the size of the rest.
+        # Without the head, which vectors do not need: the published one is four times the size of the rest. It is looked at all
+        # the same, since a file that is broken anywhere is not to be trusted.
         headless = replace(weights, config=replace(weights.config, head=0))
         self._engine = make_engine(headless, **self._settings)
+        for name in ("head.weight", "head.bias") if weights.config.head else ():
+            weights.arrays[name]
         self._vocabulary = weights.vocabulary
         self._alphabet = weights.alphabet
         self._training = weights.training

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from elmofire.embed.sentences import Sentences
@@ -37,7 +38,9 @@ class LanguageModel:
     ) -> None:
         vocabulary = _checked_vocabulary(weights)
         self.config = weights.config
-        self.embedder = Reader(weights, device=device, precision=precision, threads=threads)
+        # Without the head, of which the scorer holds the one copy.
+        headless = replace(weights, config=replace(weights.config, head=0))
+        self.embedder = Reader(headless, device=device, precision=precision, threads=threads)
         self._scorer = Scorer(
             self.embedder,
             self.embedder.make_softmax(weights.arrays["head.weight"], weights.arrays["head.bias"]),
