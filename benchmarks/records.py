@@ -30,10 +30,15 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def _commit() -> str:
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent
-    )
-    return found.stdout.strip() or "unknown"
+    """The commit, marked where the code differs from it; the records themselves do not count."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(
+            ["git", *command], capture_output=True, text=True, cwd=Path(__file__).parent
+        ).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "..", ":!results", ":!../docs")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def _machine() -> str:
