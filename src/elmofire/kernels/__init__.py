@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+from elmofire.kernels.paths import choose_path, operand_dtype
 
 
 class LayerWeights(NamedTuple):
@@ -33,6 +36,8 @@ def lstmp(
     skip_connections: bool = True,
     dropout: float = 0.0,
     resets: Tensor | None = None,
+    path: str = "auto",
+    precision: str | None = None,
 ) -> tuple[Tensor, LstmState]:
     """All layers of all directions over a batch: outputs (D, L, T, B, P) and the state after it.
 
@@ -40,17 +45,27 @@ def lstmp(
     zeros and keeps its state. Where `resets` (D, T, B) is true, the state is zero before that step. A layer after the first adds its
     input to its output (never to its state) with `skip_connections`. `dropout` falls on every layer's input, and the sum is with the
     dropped input. Gradients flow to inputs, weights and state; clips pass none outside their range.
+
+    `path` is "torch" (any device), "triton" (GPUs), "gluon" (Hopper GPUs, bfloat16) or "auto", the fastest that fits; one that is
+    asked for by name and cannot be taken is an error. `precision` is that of the products' operands, "float32" or "bfloat16", and by
+    default what autocast or the inputs say; sums, memories and outputs are float32 all the same.
     """
+    dtype = operand_dtype(precision, inputs)
+    options = {
+        "cell_clip": cell_clip,
+        "projection_clip": projection_clip,
+        "skip_connections": skip_connections,
+        "dropout": dropout,
+        "resets": resets,
+    }
+    chosen = choose_path(path, inputs.device, dtype, inputs.shape[2])
+    if chosen != "torch":
+        from elmofire.kernels import lstmp_gpu
+
+        return lstmp_gpu.run(inputs, weights, state, lengths, **options, dtype=dtype, hopper=chosen == "gluon")
     from elmofire.kernels import lstmp_torch
 
-    return lstmp_torch.run(
-        inputs,
-        weights,
-        state,
-        lengths,
-        cell_clip=cell_clip,
-        projection_clip=projection_clip,
-        skip_connections=skip_connections,
-        dropout=dropout,
-        resets=resets,
-    )
+    if dtype == torch.bfloat16:
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            return lstmp_torch.run(inputs, weights, state, lengths, **options)
+    return lstmp_torch.run(inputs, weights, state, lengths, **options)

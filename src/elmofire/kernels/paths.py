@@ -1,0 +1,65 @@
+"""Which way a call of `lstmp` goes. What is asked for by name is done that way or not at all."""
+
+import importlib.util
+
+import torch
+
+from elmofire.errors import InputError, MissingExtra
+
+PATHS = ("torch", "triton", "gluon")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_SENTENCES = 64  # up to so many rows, tiles of 128 would be mostly padding
+
+
+def operand_dtype(precision: str | None, inputs: torch.Tensor) -> torch.dtype:
+    """What products are made of: as asked, else as autocast or the inputs say."""
+    if precision is not None:
+        if precision not in PRECISIONS:
+            raise InputError(f"precision is {precision!r}, but should be one of {', '.join(PRECISIONS)}")
+        return PRECISIONS[precision]
+    kind = inputs.device.type
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+        return torch.bfloat16
+    return inputs.dtype
+
+
+def choose_path(path: str, device: torch.device, dtype: torch.dtype, rows: int) -> str:
+    """`auto` is the fastest that fits: gluon for batches in bfloat16 on Hopper, triton on other GPUs and precisions, torch elsewhere."""
+    if path == "auto":
+        reasons = why_not("triton", device, dtype)
+        if reasons:
+            return "torch"
+        return "gluon" if rows > _SENTENCES and not why_not("gluon", device, dtype) else "triton"
+    if path not in PATHS:
+        raise InputError(f"path is {path!r}, but should be auto or one of {', '.join(PATHS)}")
+    reason = why_not(path, device, dtype)
+    if reason:
+        kind = MissingExtra if "not installed" in reason else InputError
+        raise kind(f"lstmp cannot go by {path}: {reason}", hint="path='auto' chooses one that can be used")
+    return path
+
+
+def why_not(path: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """What stands in the way of a path, or None."""
+    if path == "torch":
+        return None
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if not (device.type == "cuda" or _interpreted()):
+        return f"the tensors are on {device.type}, not on a GPU"
+    if dtype not in PRECISIONS.values():
+        return f"its products are in float32 or bfloat16, not in {str(dtype).removeprefix('torch.')}"
+    if path == "gluon":
+        if dtype != torch.bfloat16:
+            return "its products are in bfloat16"
+        if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9 or torch.version.hip:
+            return "it is written for Hopper GPUs (compute capability 9.0)"
+        if importlib.util.find_spec("triton.experimental.gluon") is None:
+            return "this triton has no Gluon"
+    return None
+
+
+def _interpreted() -> bool:
+    import triton
+
+    return triton.knobs.runtime.interpret
