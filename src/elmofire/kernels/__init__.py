@@ -1,12 +1,16 @@
 """`lstmp`: LSTM layers with projection, for torch. One entry point; which path runs is decided here and nowhere else."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elmofire.kernels.paths import choose_path, operand_dtype
+from elmofire.errors import InputError
+from elmofire.kernels.paths import choose_path, operand_dtype, why_not
+
+if TYPE_CHECKING:
+    from elmofire.kernels.lstmp_gpu import PackedWeights
 
 
 class LayerWeights(NamedTuple):
@@ -25,9 +29,22 @@ class LstmState(NamedTuple):
     memory: Tensor  # (D, L, B, C)
 
 
+def pack_weights(
+    weights: Sequence[Sequence[LayerWeights]], precision: str
+) -> "Sequence[Sequence[LayerWeights]] | PackedWeights":
+    """Weights laid out once for many calls that do not change them; as they are where the plain path serves."""
+    tensor = weights[0][0].weight_ih
+    dtype = operand_dtype(precision, tensor)
+    if why_not("triton", tensor.device, dtype):
+        return weights
+    from elmofire.kernels.lstmp_gpu import PackedWeights
+
+    return PackedWeights.of(weights, dtype)
+
+
 def lstmp(
     inputs: Tensor,
-    weights: Sequence[Sequence[LayerWeights]],
+    weights: "Sequence[Sequence[LayerWeights]] | PackedWeights",
     state: LstmState,
     lengths: Tensor | None = None,
     *,
@@ -41,7 +58,7 @@ def lstmp(
 ) -> tuple[Tensor, LstmState]:
     """All layers of all directions over a batch: outputs (D, L, T, B, P) and the state after it.
 
-    `inputs` (D, T, B, E) are in each direction's own reading order; `weights[d][l]` are its layers. Past its length (B,) a row gives
+    `inputs` (D, T, B, E) are in each direction's own reading order; `weights[d][l]` are its layers (or `pack_weights` of them). Past its length (B,) a row gives
     zeros and keeps its state. Where `resets` (D, T, B) is true, the state is zero before that step. A layer after the first adds its
     input to its output (never to its state) with `skip_connections`. `dropout` falls on every layer's input, and the sum is with the
     dropped input. Gradients flow to inputs, weights and state; clips pass none outside their range.
@@ -50,7 +67,8 @@ def lstmp(
     asked for by name and cannot be taken is an error. `precision` is that of the products' operands, "float32" or "bfloat16", and by
     default what autocast or the inputs say; sums, memories and outputs are float32 all the same.
     """
-    dtype = operand_dtype(precision, inputs)
+    packed = not isinstance(weights, Sequence)
+    dtype = weights.dtype if packed and precision is None else operand_dtype(precision, inputs)
     options = {
         "cell_clip": cell_clip,
         "projection_clip": projection_clip,
@@ -59,6 +77,10 @@ def lstmp(
         "resets": resets,
     }
     chosen = choose_path(path, inputs.device, dtype, inputs.shape[2])
+    if packed and (chosen == "torch" or dtype != weights.dtype):
+        raise InputError(
+            f"these weights were packed in {str(weights.dtype).removeprefix('torch.')} for triton and gluon"
+        )
     if chosen != "torch":
         from elmofire.kernels import lstmp_gpu
 

@@ -4,7 +4,7 @@ import importlib.util
 
 import torch
 
-from elmofire.errors import InputError, MissingExtra
+from elmofire.errors import InputError
 
 PATHS = ("torch", "triton", "gluon")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -26,16 +26,14 @@ def operand_dtype(precision: str | None, inputs: torch.Tensor) -> torch.dtype:
 def choose_path(path: str, device: torch.device, dtype: torch.dtype, rows: int) -> str:
     """`auto` is the fastest that fits: gluon for batches in bfloat16 on Hopper, triton on other GPUs and precisions, torch elsewhere."""
     if path == "auto":
-        reasons = why_not("triton", device, dtype)
-        if reasons:
+        if why_not("triton", device, dtype):
             return "torch"
         return "gluon" if rows > _SENTENCES and not why_not("gluon", device, dtype) else "triton"
     if path not in PATHS:
         raise InputError(f"path is {path!r}, but should be auto or one of {', '.join(PATHS)}")
     reason = why_not(path, device, dtype)
     if reason:
-        kind = MissingExtra if "not installed" in reason else InputError
-        raise kind(f"lstmp cannot go by {path}: {reason}", hint="path='auto' chooses one that can be used")
+        raise InputError(f"lstmp cannot go by {path}: {reason}", hint="path='auto' chooses one that can be used")
     return path
 
 

@@ -125,13 +125,17 @@ class BiLM(nn.Module):
         config = self.config
         return lstmp(
             inputs,
-            [[self._layer(layer) for layer in stack] for stack in self.stacks],  # pyright: ignore[reportGeneralTypeIssues]
+            self.stack_weights(),
             state or self.zero_state(inputs.shape[2]),
             lengths,
             cell_clip=config.cell_clip,
             projection_clip=config.projection_clip,
             skip_connections=config.skip_connections,
         )
+
+    def stack_weights(self) -> list[list[LayerWeights]]:
+        """The layers of each direction as `lstmp` takes them."""
+        return [[self._layer(layer) for layer in stack] for stack in self.stacks]  # pyright: ignore[reportGeneralTypeIssues]
 
     def zero_state(self, rows: int) -> LstmState:
         sizes = (len(self.config.directions), self.config.layers, rows)

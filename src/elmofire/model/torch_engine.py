@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from elmofire.engine import Layers
-from elmofire.engine.batches import Ints, Pool
+from elmofire.engine.batches import Pool
 from elmofire.engine.state import State
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
-from elmofire.kernels import LstmState
+from elmofire.kernels import LstmState, lstmp, pack_weights
 from elmofire.model.bilm import BiLM
 
 _ENCODED_WORDS = 2048  # at a time: 1.7 MB of window responses each in the published sizes
-_WINDOW_ROWS = 8192  # LSTM rows at a time, padding counted; a longer pool goes on with the carried state
+_WINDOW_ROWS = 32768  # LSTM rows at a time, padding counted; a longer pool goes on with the carried state
 
 
 class TorchEngine:
@@ -24,76 +24,118 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, weights: Weights, device: str) -> None:
+    def __init__(self, weights: Weights, device: str, *, precision: str = "float32") -> None:
         self.config = weights.config
         self.device = torch.device(device)
+        self.precision = precision
         self.bilm = BiLM.from_weights(weights).to(self.device).eval().requires_grad_(False)
+        with torch.inference_mode():
+            self._weights = pack_weights(self.bilm.stack_weights(), precision)
 
     @torch.inference_mode()
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
-        with exact_float32():
+        with self._arithmetic():
             parts = [
-                self.bilm.encoder(torch.from_numpy(part.astype(np.int64)).to(self.device)).cpu().numpy()
+                self.bilm.encoder(self._to_device(part.astype(np.int64))).float()
                 for part in np.split(ids, range(_ENCODED_WORDS, len(ids), _ENCODED_WORDS))
             ]
-        return np.concatenate(parts)
+            return torch.cat(parts).cpu().numpy()
 
     def run(
         self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
     ) -> Iterator[Layers]:
-        """Layers 0..depth of each pool, in order; a state is moved on in place. See `Engine.run`."""
+        """Layers 0..depth of each pool, in order; a state is moved on in place. See `Engine.run`.
+
+        While a pool's layers travel and are used, the device already works on the next.
+        """
         depth = self.config.layers if depth is None else depth
+        table: torch.Tensor | None = None
+        behind: _Travelling | None = None
         for pool in pools:
             try:
-                layers = self._run(vectors, pool, depth, state)
+                if depth and table is None:
+                    table = self._to_device(vectors)
+                travelling = self._start(vectors, table, pool, depth, state)
             except torch.OutOfMemoryError as error:
+                if behind is not None:
+                    yield behind.arrived()
                 torch.cuda.empty_cache()
                 raise MemoryError(f"a pool of {len(pool.tokens)} tokens does not fit the device") from error
-            yield layers
+            if behind is not None:
+                yield behind.arrived()
+            behind = travelling
+        if behind is not None:
+            yield behind.arrived()
 
     @torch.inference_mode()
-    def _run(self, vectors: Array, pool: Pool, depth: int, state: State | None) -> Layers:
+    def _start(
+        self, vectors: Array, table: torch.Tensor | None, pool: Pool, depth: int, state: State | None
+    ) -> "_Travelling":
         words = vectors[pool.tokens]
-        joined = [np.concatenate([words] * len(self.config.directions), axis=1)]
-        if depth == 0:
-            return joined
-        distinct, tokens = np.unique(pool.tokens, return_inverse=True)
-        table = torch.from_numpy(vectors[distinct]).to(self.device)
+        layer0 = np.concatenate([words] * len(self.config.directions), axis=1)
+        if table is None:
+            return _Travelling(layer0, [])
         carried = self.bilm.zero_state(len(pool.lengths)) if state is None else self._state_in(state, pool)
-        outputs = []
-        with exact_float32():
-            for first, last in self._windows(pool):
-                inputs = torch.stack(
-                    [table[self._padded(pool, tokens, direction, first, last)] for direction in self.config.directions]
-                )
-                lengths = torch.from_numpy(np.clip(pool.lengths - first, 0, last - first)).to(self.device)
-                window, carried = self.bilm.run_stacks(inputs, lengths, carried)
+        steps = max(1, _WINDOW_ROWS // len(pool.lengths))
+        active = np.diff(pool.starts)
+        halves: list[list[torch.Tensor]] = [[] for _ in self.config.directions]
+        with self._arithmetic():
+            for first in range(0, pool.steps, steps):
+                last = min(first + steps, pool.steps)
+                running = np.arange(active[first]) < active[first:last, None]
+                rows = np.zeros((len(halves), *running.shape), dtype=np.int64)
+                for d, direction in enumerate(self.config.directions):
+                    order = pool.tokens if direction == FORWARD else pool.tokens[pool.mirror]
+                    rows[d, running] = order[pool.starts[first] : pool.starts[last]]
+                lengths = np.clip(pool.lengths[: active[first]] - first, 0, last - first)
+                outputs, after = self._stacks(table[self._to_device(rows)], lengths, carried, int(active[first]))
+                carried = _rows_replaced(carried, after)
                 # Step by step and row by row, without the padding: the pool's own order.
-                running = torch.arange(last - first, device=self.device)[:, None] < lengths
-                outputs.append(window[:, :, running].cpu().numpy())
+                places = self._to_device(np.flatnonzero(running))
+                for d, half in enumerate(halves):
+                    half.append(outputs[d, :depth].flatten(1, 2)[:, places])
+        layers = [
+            torch.cat(parts, dim=1)
+            if direction == FORWARD
+            else torch.cat(parts, dim=1)[:, self._to_device(pool.mirror)]
+            for parts, direction in zip(halves, self.config.directions, strict=True)
+        ]
         if state is not None:
             self._state_out(state, carried, pool)
-        rows = np.concatenate(outputs, axis=2)  # (D, L, rows, P)
-        halves = [
-            half if direction == FORWARD else half[:, pool.mirror]
-            for half, direction in zip(rows, self.config.directions, strict=True)
-        ]
-        return joined + [np.concatenate([half[k] for half in halves], axis=1) for k in range(depth)]
+        return _Travelling(layer0, list(torch.cat(layers, dim=2)))
 
-    @staticmethod
-    def _windows(pool: Pool) -> Iterator[tuple[int, int]]:
-        steps = max(1, _WINDOW_ROWS // len(pool.lengths))
-        for first in range(0, pool.steps, steps):
-            yield first, min(first + steps, pool.steps)
+    def _stacks(
+        self, inputs: torch.Tensor, lengths: NDArray, carried: LstmState, rows: int
+    ) -> tuple[torch.Tensor, LstmState]:
+        config = self.config
+        return lstmp(
+            inputs,
+            self._weights,
+            LstmState(carried.hidden[:, :, :rows], carried.memory[:, :, :rows]),
+            # Rows of one length need no masks.
+            None if lengths[-1] == inputs.shape[1] else self._to_device(lengths),
+            cell_clip=config.cell_clip,
+            projection_clip=config.projection_clip,
+            skip_connections=config.skip_connections,
+            precision=self.precision,
+        )
 
-    def _padded(self, pool: Pool, tokens: Ints, direction: str, first: int, last: int) -> torch.Tensor:
-        """Token places (T, B) of some steps in a direction's reading order."""
-        order = tokens if direction == FORWARD else tokens[pool.mirror]
-        padded = np.zeros((last - first, len(pool.lengths)), dtype=np.int64)
-        for t in range(first, last):
-            padded[t - first, : pool.active(t)] = order[pool.starts[t] : pool.starts[t + 1]]
-        return torch.from_numpy(padded).to(self.device)
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        if self.precision == "bfloat16":
+            with torch.autocast(self.device.type, torch.bfloat16):
+                yield
+        else:
+            with exact_float32():
+                yield
+
+    def _to_device(self, array: NDArray) -> torch.Tensor:
+        """By way of pinned memory, so that nothing waits for the copy."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _state_in(self, state: State, pool: Pool) -> LstmState:
         def split(array: Array) -> torch.Tensor:
@@ -105,6 +147,37 @@ class TorchEngine:
     def _state_out(self, state: State, carried: LstmState, pool: Pool) -> None:
         state.hidden[:, pool.sentences] = np.concatenate(list(carried.hidden.cpu().numpy()), axis=2)
         state.memory[:, pool.sentences] = np.concatenate(list(carried.memory.cpu().numpy()), axis=2)
+
+
+class _Travelling:
+    """A pool's layers on their way from the device."""
+
+    def __init__(self, layer0: Array, layers: list[torch.Tensor]) -> None:
+        self._layer0 = layer0
+        self._layers = layers
+        self._event = None
+        if layers and layers[0].is_cuda:
+            self._layers = [
+                torch.empty(layer.shape, dtype=layer.dtype, pin_memory=True).copy_(layer, non_blocking=True)
+                for layer in layers
+            ]
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def arrived(self) -> Layers:
+        if self._event is not None:
+            self._event.synchronize()
+        return [self._layer0, *[layer.numpy() for layer in self._layers]]
+
+
+def _rows_replaced(state: LstmState, after: LstmState) -> LstmState:
+    """The state with its first rows moved on: sentences that have ended keep theirs."""
+    rows = after.hidden.shape[2]
+    if rows == state.hidden.shape[2]:
+        return after
+    hidden, memory = state.hidden.clone(), state.memory.clone()
+    hidden[:, :, :rows], memory[:, :, :rows] = after.hidden, after.memory
+    return LstmState(hidden, memory)
 
 
 def as_tensors(arrays: tuple[NDArray, NDArray], device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,8 +34,11 @@ def split_gates(z, ROWS: tl.constexpr):
     return i, f, g, o
 
 
-@triton.jit(do_not_specialize=["wave", "cell0", "c_from", "c_to", "m_at"])
-def gates_forward(
+@triton.jit
+def gates_tile(
+    row,  # first of the tile
+    block,  # of 32 units
+    cell,
     xh,  # (cells, waves + 1, B, K): what a cell reads at a wave
     weight,  # (cells, 4C, K)
     bias,  # (cells, 4C)
@@ -45,7 +48,6 @@ def gates_forward(
     lengths,  # (B,)
     resets,  # (D, T, B)
     wave,
-    cell0,
     c_from,
     c_to,
     m_at,
@@ -62,15 +64,13 @@ def gates_forward(
     RAGGED: tl.constexpr,
     RESETS: tl.constexpr,
     PRECISION: tl.constexpr,
+    CACHE: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """One tile: some rows of one block of 32 units. Row tiles follow each other first, so that they share the block's weights."""
-    row_tiles = B // ROWS
-    block = (tl.program_id(0) // row_tiles) % (C // UNITS_A_BLOCK)
-    cell = cell0 + tl.program_id(0) // (row_tiles * (C // UNITS_A_BLOCK))
+    """The gates of some rows and one block of units, and what the cells make of them."""
     t = wave - cell // D
-    rows = (tl.program_id(0) % row_tiles) * ROWS + tl.arange(0, ROWS)
+    rows = row + tl.arange(0, ROWS)
     columns = block * GATES_A_BLOCK + tl.arange(0, GATES_A_BLOCK)
     units = block * UNITS_A_BLOCK + tl.arange(0, UNITS_A_BLOCK)
     depth = tl.arange(0, DEPTH)
@@ -80,14 +80,14 @@ def gates_forward(
     w = weight + (cell.to(tl.int64) * 4 * C) * K + columns[None, :] * K + depth[:, None]
     z = tl.zeros([ROWS, GATES_A_BLOCK], dtype=tl.float32)
     for k in range(0, K, DEPTH):
-        z = tl.dot(tl.load(a + k), tl.load(w + k), z, input_precision=PRECISION)
+        z = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), z, input_precision=PRECISION)
     z += tl.load(bias + cell * 4 * C + columns)[None, :]
     if SAVE:
         kept = gates + ((cell.to(tl.int64) * waves + wave) * B) * 4 * C
         tl.store(kept + rows[:, None] * (4 * C) + columns[None, :], z.to(gates.dtype.element_ty))
 
     place = rows[:, None] * C + units[None, :]
-    before = tl.load(c + ((cell.to(tl.int64) * c_slots + c_from) * B) * C + place)
+    before = tl.load(c + ((cell.to(tl.int64) * c_slots + c_from) * B) * C + place, cache_modifier=CACHE)
     if RESETS:
         before = tl.where(tl.load(resets + ((cell % D) * T + t) * B + rows)[:, None] != 0, 0.0, before)
     i, f, g, o = split_gates(z, ROWS)
@@ -99,6 +99,23 @@ def gates_forward(
     tl.store(c + ((cell.to(tl.int64) * c_slots + c_to) * B) * C + place, after)
     opened = tl.sigmoid(o) * tanh(after)
     tl.store(m + ((cell.to(tl.int64) * m_slots + m_at) * B) * C + place, opened.to(m.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["wave", "cell0", "c_from", "c_to", "m_at"])
+def gates_forward(
+    xh, weight, bias, c, gates, m, lengths, resets, wave, cell0, c_from, c_to, m_at, B, T, c_slots, m_slots,
+    K: tl.constexpr, C: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr,
+    RAGGED: tl.constexpr, RESETS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """All tiles of a wave. Row tiles follow each other first, so that they share the block's weights."""
+    row_tiles = B // ROWS
+    row = (tl.program_id(0) % row_tiles) * ROWS
+    block = (tl.program_id(0) // row_tiles) % (C // UNITS_A_BLOCK)
+    cell = cell0 + tl.program_id(0) // (row_tiles * (C // UNITS_A_BLOCK))
+    gates_tile(
+        row, block, cell, xh, weight, bias, c, gates, m, lengths, resets, wave, c_from, c_to, m_at, B, T, c_slots, m_slots,
+        K, C, D, L, CLIP, SAVE, RAGGED, RESETS, PRECISION, "", ROWS, DEPTH,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["wave", "cell0"])

@@ -1,5 +1,7 @@
 """Triton kernels of one wave: the projection with everything that follows it, and the gradient that comes back to it."""
 
+# ruff: noqa: SIM102  (a condition known at compile time stands alone: joined to another it would be evaluated on the GPU)
+
 from collections.abc import Callable
 
 import torch
@@ -19,8 +21,11 @@ def dropout_scale(seed, direction, layer, t, rows, columns, L, T, B, P, DROPOUT:
     return tl.where(tl.rand(seed, place) >= DROPOUT, 1.0 / (1.0 - DROPOUT), 0.0)
 
 
-@triton.jit(do_not_specialize=["wave", "cell0", "m_at"])
-def project_forward(
+@triton.jit
+def project_tile(
+    row,  # first of the tile
+    column,
+    cell,
     m,  # (cells, m_slots, B, C)
     weight,  # (cells, P, C)
     xh,  # (cells, waves + 1, B, X + P): h goes to the cell's next wave, and y to the next layer's
@@ -30,7 +35,6 @@ def project_forward(
     resets,
     seed,
     wave,
-    cell0,
     m_at,
     B,
     T,
@@ -48,29 +52,27 @@ def project_forward(
     RESETS: tl.constexpr,
     PRECISION: tl.constexpr,
     COPIED: tl.constexpr,  # m and weight are descriptors for the copy engine, of two dimensions
+    CACHE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    row_tiles = B // ROWS
-    rows = (tl.program_id(0) % row_tiles) * ROWS + tl.arange(0, ROWS)
-    columns = ((tl.program_id(0) // row_tiles) % (P // COLUMNS)) * COLUMNS + tl.arange(0, COLUMNS)
-    cell = cell0 + tl.program_id(0) // (row_tiles * (P // COLUMNS))
+    """Some rows and columns of a cell's h, and all that follows from them."""
+    rows = row + tl.arange(0, ROWS)
+    columns = column + tl.arange(0, COLUMNS)
     layer = cell // D
     t = wave - layer
-
     h = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     if COPIED:
-        m_row = (cell * m_slots + m_at) * B + (tl.program_id(0) % row_tiles) * ROWS
-        w_row = cell * P + ((tl.program_id(0) // row_tiles) % (P // COLUMNS)) * COLUMNS
+        m_row = (cell * m_slots + m_at) * B + row
         for k in range(0, C, DEPTH):
-            h = tl.dot(m.load([m_row, k]), weight.load([w_row, k]).T, h, input_precision=PRECISION)
+            h = tl.dot(m.load([m_row, k]), weight.load([cell * P + column, k]).T, h, input_precision=PRECISION)
     else:
         depth = tl.arange(0, DEPTH)
         a = m + ((cell.to(tl.int64) * m_slots + m_at) * B) * C + rows[:, None] * C + depth[None, :]
         w = weight + (cell.to(tl.int64) * P) * C + columns[None, :] * C + depth[:, None]
         for k in range(0, C, DEPTH):
-            h = tl.dot(tl.load(a + k), tl.load(w + k), h, input_precision=PRECISION)
+            h = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), h, input_precision=PRECISION)
 
     width: tl.constexpr = X + P
     slot = (cell.to(tl.int64) * (T + L) + wave) * B
@@ -83,10 +85,10 @@ def project_forward(
     y = h
     if SKIP:
         if layer > 0:
-            y += tl.load(xh + slot * width + here).to(tl.float32)
+            y += tl.load(xh + slot * width + here, cache_modifier=CACHE).to(tl.float32)
     if RAGGED:
         running = (t < tl.load(lengths + rows))[:, None]
-        h = tl.where(running, h, tl.load(xh + slot * width + here + X).to(tl.float32))
+        h = tl.where(running, h, tl.load(xh + slot * width + here + X, cache_modifier=CACHE).to(tl.float32))
         y = tl.where(running, y, 0.0)
     place = ((((cell % D) * L + layer) * T + t).to(tl.int64) * B + rows[:, None]) * P + columns[None, :]
     tl.store(outputs + place, y)
@@ -102,6 +104,24 @@ def project_forward(
                 y *= dropout_scale(tl.load(seed), cell % D, layer + 1, t, rows, columns, L, T, B, P, DROPOUT)
             above = ((cell + D).to(tl.int64) * (T + L) + wave + 1) * B
             tl.store(xh + above * width + here, y.to(xh.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["wave", "cell0", "m_at"])
+def project_forward(
+    m, weight, xh, outputs, inside, lengths, resets, seed, wave, cell0, m_at, B, T, m_slots,
+    C: tl.constexpr, X: tl.constexpr, P: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr,
+    SKIP: tl.constexpr, DROPOUT: tl.constexpr, SAVE: tl.constexpr, RAGGED: tl.constexpr, RESETS: tl.constexpr,
+    PRECISION: tl.constexpr, COPIED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """All tiles of a wave."""
+    row_tiles = B // ROWS
+    row = (tl.program_id(0) % row_tiles) * ROWS
+    column = ((tl.program_id(0) // row_tiles) % (P // COLUMNS)) * COLUMNS
+    cell = cell0 + tl.program_id(0) // (row_tiles * (P // COLUMNS))
+    project_tile(
+        row, column, cell, m, weight, xh, outputs, inside, lengths, resets, seed, wave, m_at, B, T, m_slots,
+        C, X, P, D, L, CLIP, SKIP, DROPOUT, SAVE, RAGGED, RESETS, PRECISION, COPIED, "", ROWS, COLUMNS, DEPTH,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["wave", "cell0"])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmofire.kernels.lstmp_gpu import cells, projection
+from elmofire.kernels.lstmp_gpu import cells, projection, sentence
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Layer, Packed, unpack_gradients
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
@@ -44,11 +44,14 @@ def forward(
         if s.resets:
             start.masked_fill_(rows.resets[:, 0, : s.B, None] != 0, 0)
         f.c[_cells(s, layer), layer % slots, : s.B, : s.C].copy_(memory[:, layer])
-    gates = kernels.gates(s, f, packed, rows)
-    project = projection.plan_projection(s, f, packed, rows, hopper=kernels.hopper)
-    for wave in range(s.waves):
-        gates(wave)
-        project(wave)
+    if not save and sentence.serves(s, inputs.device):
+        sentence.run_all_waves(s, f, packed, rows)
+    else:
+        gates = kernels.gates(s, f, packed, rows)
+        project = projection.plan_projection(s, f, packed, rows, hopper=kernels.hopper)
+        for wave in range(s.waves):
+            gates(wave)
+            project(wave)
     hidden_after = [f.xh[_cells(s, layer), s.T + layer, : s.B, s.X_ : s.X_ + s.P] for layer in range(s.L)]
     memory_after = [f.c[_cells(s, layer), (s.T + layer) % slots, : s.B, : s.C] for layer in range(s.L)]
     return (

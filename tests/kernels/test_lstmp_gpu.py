@@ -1,0 +1,270 @@
+"""`lstmp` by Triton and Gluon against float64: outputs, states and every gradient, no further off than plain PyTorch in the same precision.
+
+Without a GPU the Triton path runs in Triton's interpreter, in float32, on a few small problems; on a GPU everything runs.
+"""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import triton
+import triton.language as tl
+
+from elmofire.errors import InputError
+from elmofire.kernels import LayerWeights, LstmState, lstmp, pack_weights
+from elmofire.kernels.lstmp_gpu import row_tile
+from elmofire.kernels.lstmp_gpu.projection import dropout_scale
+
+CUDA = torch.cuda.is_available()
+HOPPER = CUDA and torch.cuda.get_device_capability()[0] == 9
+DEVICE = "cuda" if CUDA else "cpu"
+gpu = pytest.mark.gpu
+on_gpu = [gpu, pytest.mark.skipif(not CUDA, reason="there is no CUDA device here")]
+on_hopper = [gpu, pytest.mark.skipif(not HOPPER, reason="there is no Hopper GPU here")]
+
+PATHS = [
+    pytest.param("triton", "float32", id="triton-float32"),
+    pytest.param("triton", "bfloat16", id="triton-bfloat16", marks=on_gpu),
+    pytest.param("gluon", "bfloat16", id="gluon-bfloat16", marks=on_hopper),
+]
+# directions, layers, steps, rows, width of the input, width, cells
+SMALL = [(2, 2, 4, 3, 5, 4, 11), (1, 3, 3, 5, 70, 33, 70), (2, 1, 1, 17, 3, 64, 64)]
+LARGE = [
+    (2, 2, 20, 33, 33, 33, 33),
+    (2, 2, 1, 500, 500, 500, 500),
+    (2, 2, 5, 130, 128, 128, 1024),
+    (2, 3, 20, 65, 256, 256, 2048),
+    (2, 2, 3, 129, 512, 512, 4096),
+    (1, 2, 4, 200, 100, 600, 700),
+]
+SIZES = [*SMALL, *[pytest.param(size, marks=on_gpu) for size in LARGE]]
+WAYS = {
+    "plain": {},
+    "clips": {"clips": True},
+    "ragged": {"clips": True, "ragged": True},
+    "resets": {"clips": True, "resets": True},
+    "everything": {"clips": True, "ragged": True, "resets": True, "dropout": 0.3},
+    "dropout": {"dropout": 0.3},
+    "no skip": {"clips": True, "skip_connections": False, "dropout": 0.3},
+}
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch):
+    """What is read before it was written shows."""
+
+    def poisoned(make):
+        def made(*args, **kwargs):
+            tensor = make(*args, **kwargs)
+            return tensor.fill_(math.nan) if tensor.is_floating_point() else tensor.fill_(77)
+
+        return made
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+
+
+def problem(size, *, projected=True, seed=0):
+    D, L, T, B, E, P, C = size
+    P = P if projected else C
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape, scale=1.0):
+        # Rounded, so that bfloat16 starts from the same numbers as float64.
+        return (scale * torch.randn(*shape, generator=generator)).bfloat16().double().to(DEVICE)
+
+    def layer(width):
+        hr = draw(P, C, scale=1.5 / C**0.5) if projected else None
+        return LayerWeights(draw(4 * C, width, scale=width**-0.5), draw(4 * C, P, scale=P**-0.5), draw(4 * C), hr)
+
+    weights = [[layer(E if k == 0 else P) for k in range(L)] for _ in range(D)]
+    state = LstmState(draw(D, L, B, P, scale=0.5), draw(D, L, B, C, scale=0.5))
+    lengths = torch.randint(0, T + 1, (B,), generator=generator).to(DEVICE)
+    resets = (torch.rand(D, T, B, generator=generator) < 0.3).to(DEVICE)
+    return draw(D, T, B, E), weights, state, lengths, resets
+
+
+def leaves_of(inputs, weights, state, dtype):
+    tensors = [inputs, *state, *[t for stack in weights for layer in stack for t in layer if t is not None]]
+    return [tensor.to(dtype).requires_grad_() for tensor in tensors]
+
+
+def rebuilt(leaves, weights):
+    remaining = iter(leaves)
+    inputs, state = next(remaining), LstmState(next(remaining), next(remaining))
+    stacks = [[LayerWeights(*[None if t is None else next(remaining) for t in layer]) for layer in s] for s in weights]
+    return inputs, stacks, state
+
+
+def results(run, given, dtype):
+    """Outputs, states and all gradients of `run(inputs, weights, state)`."""
+    inputs, weights, state, *_ = given
+    leaves = leaves_of(inputs, weights, state, dtype)
+    outputs, after = run(*rebuilt(leaves, weights))
+    found = [outputs, *after]
+    generator = torch.Generator().manual_seed(7)
+    wanted = [torch.randn(tensor.shape, generator=generator).to(DEVICE, tensor.dtype) for tensor in found]
+    gradients = torch.autograd.grad(found, leaves, wanted)
+    return [*[tensor.detach() for tensor in found], *gradients]
+
+
+def options_of(way, given):
+    _, _, _, lengths, resets = given
+    clip = 0.6 if way.get("clips") else None
+    return {
+        "lengths": lengths if way.get("ragged") else None,
+        "resets": resets if way.get("resets") else None,
+        "cell_clip": clip,
+        "projection_clip": clip,
+        "skip_connections": way.get("skip_connections", True),
+    }
+
+
+def with_masks(masks, **options):
+    """The plain path, layer by layer, with given masks on the layers' inputs."""
+
+    def run(inputs, weights, state):
+        skip = options["skip_connections"]
+        single = options | {"skip_connections": False, "path": "torch"}
+        x, outputs, hidden, memory = inputs, [], [], []
+        for k in range(len(weights[0])):
+            x = x * masks[k].to(x.dtype)
+            before = LstmState(state.hidden[:, k : k + 1], state.memory[:, k : k + 1])
+            y, after = lstmp(x, [[stack[k]] for stack in weights], before, **single)
+            x = y[:, 0] + x if skip and k > 0 else y[:, 0]
+            if options["lengths"] is not None:
+                running = torch.arange(x.shape[1], device=DEVICE)[:, None] < options["lengths"]
+                x = torch.where(running[:, :, None], x, 0.0)
+            outputs.append(x)
+            hidden.append(after.hidden)
+            memory.append(after.memory)
+        return torch.stack(outputs, dim=1), LstmState(torch.cat(hidden, dim=1), torch.cat(memory, dim=1))
+
+    return run
+
+
+@triton.jit
+def scales(masks, seed, L: tl.constexpr, T, B, P: tl.constexpr, DROPOUT: tl.constexpr):
+    place = tl.program_id(0)
+    t, layer, direction = place % T, (place // T) % L, place // (T * L)
+    rows, columns = tl.program_id(1) * 16 + tl.arange(0, 16), tl.program_id(2) * 64 + tl.arange(0, 64)
+    scale = dropout_scale(tl.load(seed), direction, layer, t, rows, columns, L, T, B, P, DROPOUT)
+    tl.store(masks + (place.to(tl.int64) * B + rows[:, None]) * P + columns[None, :], scale)
+
+
+def masks_of(inputs, size, dropout, path):
+    """What a call draws that comes next, found by drawing it and turning the generator back."""
+    D, L, T, B, _, P, _ = size
+    if not dropout:
+        return [torch.ones((), device=DEVICE)] * L
+    tile = 128 if path == "gluon" else row_tile(B)
+    B_, P_ = -(-B // tile) * tile, -(-P // 64) * 64
+    state = torch.cuda.get_rng_state() if CUDA else torch.get_rng_state()
+    first = F.dropout(torch.ones_like(inputs, dtype=torch.float32).detach().fill_(1), dropout)
+    seed = torch.randint(2**31, (1,), device=DEVICE)
+    (torch.cuda.set_rng_state if CUDA else torch.set_rng_state)(state)
+    drawn = torch.empty(D, L, T, B_, P_, device=DEVICE)
+    scales[(D * L * T, B_ // 16, P_ // 64)](drawn, seed, L=L, T=T, B=B_, P=P_, DROPOUT=dropout)
+    return [first, *[drawn[:, k, :, :B, :P] for k in range(1, L)]]
+
+
+def relative(found, exact):
+    assert not found.isnan().any()
+    return float((found.double() - exact.double()).norm() / exact.double().norm().clamp_min(1e-30))
+
+
+@pytest.mark.parametrize(("path", "precision"), PATHS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_no_further_from_float64_than_twice_plain_pytorch(size, way, path, precision):
+    given = problem(size)
+    options, dropout = options_of(WAYS[way], given), WAYS[way].get("dropout", 0.0)
+    torch.manual_seed(1)
+    masks = masks_of(given[0], size, dropout, path)
+    found = results(
+        lambda x, w, s: lstmp(x, w, s, **options, dropout=dropout, path=path, precision=precision), given, torch.float32
+    )
+    exact = results(with_masks(masks, **options), given, torch.float64)
+    plain = results(with_masks(masks, **options, precision=precision), given, torch.float32)
+    # What plain PyTorch happens to hit almost exactly sets no measure.
+    least = 4e-7 if precision == "float32" else 2e-3
+    errors = [(relative(a, b), relative(c, b)) for a, b, c in zip(found, exact, plain, strict=True)]
+    assert all(ours <= 2 * theirs + least for ours, theirs in errors), errors
+
+
+@pytest.mark.parametrize(("path", "precision"), PATHS)
+def test_an_lstm_without_projection(path, precision):
+    given = problem((2, 2, 3, 5, 9, 0, 40), projected=False)
+    found = results(lambda x, w, s: lstmp(x, w, s, path=path, precision=precision), given, torch.float32)
+    exact = results(lambda x, w, s: lstmp(x, w, s, path="torch"), given, torch.float64)
+    bound = 2e-6 if precision == "float32" else 2e-2
+    assert all(relative(a, b) < bound for a, b in zip(found, exact, strict=True))
+
+
+@pytest.mark.parametrize(("path", "precision"), PATHS)
+@pytest.mark.parametrize("rows", [1, 16, pytest.param(40, marks=on_gpu), pytest.param(200, marks=on_gpu)])
+def test_packed_weights_give_the_same_without_keeping_anything(rows, path, precision):
+    given = problem((2, 2, 6, rows, 12, 20, 30))
+    inputs, weights, state, lengths, _ = given
+    inputs, weights, state = rebuilt([t.detach() for t in leaves_of(inputs, weights, state, torch.float32)], weights)
+    options = {"cell_clip": 0.5, "projection_clip": 0.5, "path": path}
+    expected, expected_state = lstmp(inputs, weights, state, lengths, **options, precision=precision)
+    found, found_state = lstmp(inputs, pack_weights(weights, precision), state, lengths, **options)
+    # One sentence runs in one launch, a batch in many: the same to rounding.
+    bound = 1e-6 if precision == "float32" else 5e-3
+    for a, b in zip((found, *found_state), (expected, *expected_state), strict=True):
+        assert relative(a, b) <= bound
+
+
+def test_a_second_backward_pass_is_refused():
+    given = problem((1, 1, 2, 2, 3, 3, 4))
+    leaves = leaves_of(*given[:3], torch.float32)
+    inputs, weights, state = rebuilt(leaves, given[1])
+    outputs, _ = lstmp(inputs, weights, state, path="triton")
+    outputs.sum().backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="one backward pass"):
+        outputs.sum().backward()
+
+
+def test_what_is_asked_for_by_name_is_never_replaced():
+    inputs, weights, state, *_ = problem((1, 1, 2, 2, 3, 3, 4))
+    with pytest.raises(InputError, match="float64"):
+        lstmp(inputs, weights, state, path="triton")
+    with pytest.raises(InputError, match="bfloat16"):
+        lstmp(inputs, weights, state, path="gluon", precision="float32")
+    with pytest.raises(InputError, match="should be"):
+        lstmp(inputs, weights, state, path="cudnn")
+    with pytest.raises(InputError, match="should be"):
+        lstmp(inputs, weights, state, precision="float16")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="there is no CUDA device here")
+@pytest.mark.parametrize(("path", "precision"), PATHS)
+def test_a_captured_graph_gives_the_same_bits(path, precision):
+    given = problem((2, 2, 5, 130, 64, 64, 128))
+    leaves = leaves_of(*given[:3], torch.float32)
+    wanted = torch.randn(2, 2, 5, 130, 64, device=DEVICE)
+
+    def step():
+        inputs, weights, state = rebuilt(leaves, given[1])
+        outputs, _ = lstmp(inputs, weights, state, cell_clip=0.5, projection_clip=0.5, path=path, precision=precision)
+        return [outputs, *torch.autograd.grad(outputs, leaves, wanted, materialize_grads=True)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        expected = step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(2):
+        graph.replay()
+        torch.cuda.synchronize()
+        for a, b in zip(captured, expected, strict=True):
+            assert torch.equal(a, b)
