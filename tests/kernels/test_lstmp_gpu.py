@@ -4,6 +4,7 @@ Without a GPU the Triton path runs in Triton's interpreter, in float32, on a few
 """
 
 import math
+from statistics import median
 
 import pytest
 import torch
@@ -36,8 +37,9 @@ SMALL = [(2, 2, 4, 3, 5, 4, 11), (1, 3, 3, 5, 70, 33, 70), (2, 1, 1, 17, 3, 64, 
 LARGE = [
     (2, 2, 20, 33, 33, 33, 33),
     (2, 2, 1, 500, 500, 500, 500),
+    (2, 2, 20, 33, 500, 500, 500),
     (2, 2, 5, 130, 128, 128, 1024),
-    (2, 3, 20, 65, 256, 256, 2048),
+    (2, 3, 3, 65, 256, 256, 2048),
     (2, 2, 3, 129, 512, 512, 4096),
     (1, 2, 4, 200, 100, 600, 700),
 ]
@@ -181,19 +183,28 @@ def relative(found, exact):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_no_further_from_float64_than_twice_plain_pytorch(size, way, path, precision):
-    given = problem(size)
-    options, dropout = options_of(WAYS[way], given), WAYS[way].get("dropout", 0.0)
-    torch.manual_seed(1)
+    # A value that lies at the clip to within rounding may end on either side of it and takes a whole gradient with it, here or in plain
+    # PyTorch: the median of some draws is not moved by one that did.
+    seeds = range(5) if CUDA and WAYS[way].get("clips") else range(1)
+    draws = [errors_of(size, WAYS[way], path, precision, seed) for seed in seeds]
+    # What plain PyTorch happens to hit almost exactly sets no measure.
+    least = 4e-7 if precision == "float32" else 2e-3
+    errors = [tuple(median(pair[who] for pair in pairs) for who in (0, 1)) for pairs in zip(*draws, strict=True)]
+    assert all(ours <= 2 * theirs + least for ours, theirs in errors), [f"{a:.1e} {b:.1e}" for a, b in errors]
+
+
+def errors_of(size, way, path, precision, seed):
+    """How far each result is from float64, by this path and by plain PyTorch."""
+    given = problem(size, seed=seed)
+    options, dropout = options_of(way, given), way.get("dropout", 0.0)
+    torch.manual_seed(seed)
     masks = masks_of(given[0], size, dropout, path)
     found = results(
         lambda x, w, s: lstmp(x, w, s, **options, dropout=dropout, path=path, precision=precision), given, torch.float32
     )
     exact = results(with_masks(masks, **options), given, torch.float64)
     plain = results(with_masks(masks, **options, precision=precision), given, torch.float32)
-    # What plain PyTorch happens to hit almost exactly sets no measure.
-    least = 4e-7 if precision == "float32" else 2e-3
-    errors = [(relative(a, b), relative(c, b)) for a, b, c in zip(found, exact, plain, strict=True)]
-    assert all(ours <= 2 * theirs + least for ours, theirs in errors), errors
+    return [(relative(a, b), relative(c, b)) for a, b, c in zip(found, exact, plain, strict=True)]
 
 
 @pytest.mark.parametrize(("path", "precision"), PATHS)

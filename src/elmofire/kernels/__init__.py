@@ -87,6 +87,7 @@ def lstmp(
         return lstmp_gpu.run(inputs, weights, state, lengths, **options, dtype=dtype, hopper=chosen == "gluon")
     from elmofire.kernels import lstmp_torch
 
+    assert isinstance(weights, Sequence)
     if dtype == torch.bfloat16:
         with torch.autocast(inputs.device.type, torch.bfloat16):
             return lstmp_torch.run(inputs, weights, state, lengths, **options)

@@ -1,4 +1,4 @@
-"""Which way a call of `lstmp` goes. What is asked for by name is done that way or not at all."""
+"""Which way a call goes: plain torch, Triton, or Gluon. What is asked for by name is done that way or not at all."""
 
 import importlib.util
 
@@ -33,7 +33,7 @@ def choose_path(path: str, device: torch.device, dtype: torch.dtype, rows: int) 
         raise InputError(f"path is {path!r}, but should be auto or one of {', '.join(PATHS)}")
     reason = why_not(path, device, dtype)
     if reason:
-        raise InputError(f"lstmp cannot go by {path}: {reason}", hint="path='auto' chooses one that can be used")
+        raise InputError(f"the path {path} cannot be taken: {reason}", hint="path='auto' chooses one that can be used")
     return path
 
 
@@ -52,12 +52,14 @@ def why_not(path: str, device: torch.device, dtype: torch.dtype) -> str | None:
             return "its products are in bfloat16"
         if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9 or torch.version.hip:
             return "it is written for Hopper GPUs (compute capability 9.0)"
-        if importlib.util.find_spec("triton.experimental.gluon") is None:
+        if importlib.util.find_spec("triton.experimental") is None or not importlib.util.find_spec(
+            "triton.experimental.gluon"
+        ):
             return "this triton has no Gluon"
     return None
 
 
 def _interpreted() -> bool:
-    import triton
+    import triton  # pyright: ignore[reportMissingImports]
 
     return triton.knobs.runtime.interpret

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from elmofire.formats.config import EncoderConfig
+from elmofire.kernels.convolution import conv_pool
 
 
 class Affine(nn.Module):
@@ -61,13 +62,9 @@ class Encoder(nn.Module):
     def _spelled(self, ids: Tensor) -> Tensor:
         """Character ids (n, W) -> what the filters and highways make of them (n, filters)."""
         table = torch.cat([self.characters.new_zeros(1, self.config.character_dim), self.characters])  # id 0: no token
-        x = table[ids]  # (n, W, character_dim)
-        pooled: list[Tensor] = []
-        for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):
-            # As matrix products: the same float32 everywhere, where a library's convolution may round to fewer bits.
-            windows = x.unfold(1, width, 1)  # (n, W - width + 1, character_dim, width)
-            pooled.append(convolution(windows.flatten(2)).amax(dim=1))
-        z = torch.cat(pooled, dim=1)
+        filters = [(bank.weight, bank.bias) for bank in self.convolutions]
+        weights, biases = zip(*filters, strict=True)
+        z = conv_pool(ids, table, weights, biases)  # pyright: ignore[reportArgumentType]
         z = z.relu() if self.config.activation == "relu" else z.tanh()
         for highway in self.highways:
             z = highway(z)

@@ -14,8 +14,11 @@ from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
 from elmofire.kernels import LstmState, lstmp, pack_weights
 from elmofire.model.bilm import BiLM
+from elmofire.model.replay import Replay
 
-_ENCODED_WORDS = 2048  # at a time: 1.7 MB of window responses each in the published sizes
+_ENCODED_WORDS = 2048  # at a time
+_FEW_WORDS = 32  # and fewer are filled up to so many
+_SHORT_SENTENCE = 64  # tokens, boundaries counted
 _WINDOW_ROWS = 32768  # LSTM rows at a time, padding counted; a longer pool goes on with the carried state
 
 
@@ -31,16 +34,38 @@ class TorchEngine:
         self.bilm = BiLM.from_weights(weights).to(self.device).eval().requires_grad_(False)
         with torch.inference_mode():
             self._weights = pack_weights(self.bilm.stack_weights(), precision)
+        if precision == "bfloat16":
+            self.bilm.encoder.to(torch.bfloat16)
+        on_gpu = self.device.type == "cuda"
+        self._encode_few = Replay(self._encoded, self.device) if on_gpu else None
+        self._read_short = Replay(self._read, self.device) if on_gpu else None
 
     @torch.inference_mode()
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
-        with self._arithmetic():
-            parts = [
-                self.bilm.encoder(self._to_device(part.astype(np.int64))).float()
-                for part in np.split(ids, range(_ENCODED_WORDS, len(ids), _ENCODED_WORDS))
-            ]
-            return torch.cat(parts).cpu().numpy()
+        ids = ids.astype(np.int64)
+        if self._encode_few is not None and 0 < len(ids) <= _FEW_WORDS:
+            filled = np.zeros((_FEW_WORDS, ids.shape[1]), dtype=np.int64)
+            filled[: len(ids)] = ids
+            return self._encode_few(filled)[: len(ids)]
+        parts = np.split(ids, range(_ENCODED_WORDS, len(ids), _ENCODED_WORDS))
+        return torch.cat([self._encoded(self._to_device(part)) for part in parts]).cpu().numpy()
+
+    @torch.inference_mode()
+    def _encoded(self, ids: torch.Tensor) -> torch.Tensor:
+        with exact_float32():
+            return self.bilm.encoder(ids).float()
+
+    @torch.inference_mode()
+    def _read(self, vectors: torch.Tensor) -> torch.Tensor:
+        """All layers but the first of one sentence (T, E) -> (L, T, D * P)."""
+        inputs = torch.stack([vectors if d == FORWARD else vectors.flip(0) for d in self.config.directions])
+        outputs, _ = self._stacks(inputs[:, :, None], None, self.bilm.zero_state(1))
+        halves = [
+            outputs[d, :, :, 0] if direction == FORWARD else outputs[d, :, :, 0].flip(1)
+            for d, direction in enumerate(self.config.directions)
+        ]
+        return torch.cat(halves, dim=2)
 
     def run(
         self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
@@ -54,9 +79,15 @@ class TorchEngine:
         behind: _Travelling | None = None
         for pool in pools:
             try:
-                if depth and table is None:
-                    table = self._to_device(vectors)
-                travelling = self._start(vectors, table, pool, depth, state)
+                if self._read_short is not None and _is_short(pool, depth, state):
+                    words = vectors[pool.tokens]
+                    layers = [torch.from_numpy(layer) for layer in self._read_short(words)[:depth]]
+                    travelling = _Travelling(self._doubled(words), layers)
+                elif depth == 0:
+                    travelling = _Travelling(self._doubled(vectors[pool.tokens]), [])
+                else:
+                    table = self._to_device(vectors) if table is None else table
+                    travelling = self._start(vectors, table, pool, depth, state)
             except torch.OutOfMemoryError as error:
                 if behind is not None:
                     yield behind.arrived()
@@ -69,18 +100,12 @@ class TorchEngine:
             yield behind.arrived()
 
     @torch.inference_mode()
-    def _start(
-        self, vectors: Array, table: torch.Tensor | None, pool: Pool, depth: int, state: State | None
-    ) -> "_Travelling":
-        words = vectors[pool.tokens]
-        layer0 = np.concatenate([words] * len(self.config.directions), axis=1)
-        if table is None:
-            return _Travelling(layer0, [])
+    def _start(self, vectors: Array, table: torch.Tensor, pool: Pool, depth: int, state: State | None) -> "_Travelling":
         carried = self.bilm.zero_state(len(pool.lengths)) if state is None else self._state_in(state, pool)
         steps = max(1, _WINDOW_ROWS // len(pool.lengths))
         active = np.diff(pool.starts)
         halves: list[list[torch.Tensor]] = [[] for _ in self.config.directions]
-        with self._arithmetic():
+        with exact_float32():
             for first in range(0, pool.steps, steps):
                 last = min(first + steps, pool.steps)
                 running = np.arange(active[first]) < active[first:last, None]
@@ -89,7 +114,10 @@ class TorchEngine:
                     order = pool.tokens if direction == FORWARD else pool.tokens[pool.mirror]
                     rows[d, running] = order[pool.starts[first] : pool.starts[last]]
                 lengths = np.clip(pool.lengths[: active[first]] - first, 0, last - first)
-                outputs, after = self._stacks(table[self._to_device(rows)], lengths, carried, int(active[first]))
+                # Rows of one length need no masks.
+                ragged = None if lengths[-1] == last - first else self._to_device(lengths)
+                going_on = LstmState(*[part[:, :, : len(lengths)] for part in carried])
+                outputs, after = self._stacks(table[self._to_device(rows)], ragged, going_on)
                 carried = _rows_replaced(carried, after)
                 # Step by step and row by row, without the padding: the pool's own order.
                 places = self._to_device(np.flatnonzero(running))
@@ -103,32 +131,25 @@ class TorchEngine:
         ]
         if state is not None:
             self._state_out(state, carried, pool)
-        return _Travelling(layer0, list(torch.cat(layers, dim=2)))
+        return _Travelling(self._doubled(vectors[pool.tokens]), list(torch.cat(layers, dim=2)))
+
+    def _doubled(self, words: Array) -> Array:
+        """Layer 0: the same for both directions."""
+        return np.concatenate([words] * len(self.config.directions), axis=1)
 
     def _stacks(
-        self, inputs: torch.Tensor, lengths: NDArray, carried: LstmState, rows: int
+        self, inputs: torch.Tensor, lengths: torch.Tensor | None, carried: LstmState
     ) -> tuple[torch.Tensor, LstmState]:
-        config = self.config
         return lstmp(
             inputs,
             self._weights,
-            LstmState(carried.hidden[:, :, :rows], carried.memory[:, :, :rows]),
-            # Rows of one length need no masks.
-            None if lengths[-1] == inputs.shape[1] else self._to_device(lengths),
-            cell_clip=config.cell_clip,
-            projection_clip=config.projection_clip,
-            skip_connections=config.skip_connections,
+            carried,
+            lengths,
+            cell_clip=self.config.cell_clip,
+            projection_clip=self.config.projection_clip,
+            skip_connections=self.config.skip_connections,
             precision=self.precision,
         )
-
-    @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        if self.precision == "bfloat16":
-            with torch.autocast(self.device.type, torch.bfloat16):
-                yield
-        else:
-            with exact_float32():
-                yield
 
     def _to_device(self, array: NDArray) -> torch.Tensor:
         """By way of pinned memory, so that nothing waits for the copy."""
@@ -168,6 +189,10 @@ class _Travelling:
         if self._event is not None:
             self._event.synchronize()
         return [self._layer0, *[layer.numpy() for layer in self._layers]]
+
+
+def _is_short(pool: Pool, depth: int, state: State | None) -> bool:
+    return depth > 0 and state is None and len(pool.lengths) == 1 and pool.steps <= _SHORT_SENTENCE
 
 
 def _rows_replaced(state: LstmState, after: LstmState) -> LstmState:

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from elmofire.kernels import LayerWeights, LstmState
 from elmofire.kernels.lstmp_gpu import waves
 from elmofire.kernels.lstmp_gpu.buffers import Rows
-from elmofire.kernels.lstmp_gpu.packing import Packed, pack
+from elmofire.kernels.lstmp_gpu.packing import Layer, Packed, pack
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
 
 
@@ -21,30 +21,18 @@ class PackedWeights:
     """Weights packed once, for many calls that do not change them."""
 
     packed: Packed
-    D: int
     L: int
-    E: int
-    P: int
-    C: int
     projected: bool
     dtype: torch.dtype
 
     @classmethod
     def of(cls, weights: Sequence[Sequence[LayerWeights]], dtype: torch.dtype) -> "PackedWeights":
         first = weights[0][0]
-        widths = {
-            "D": len(weights),
-            "L": len(weights[0]),
-            "E": first.weight_ih.shape[1],
-            "P": first.weight_hh.shape[1],
-            "C": first.weight_hh.shape[0] // 4,
-        }
-        return cls(
-            pack(Sizes(T=1, B=1, row_tile=16, dtype=dtype, **widths), _by_cell(weights)),
-            projected=first.weight_hr is not None,
-            dtype=dtype,
-            **widths,
-        )
+        sizes = Sizes(
+            D=len(weights), L=len(weights[0]), T=1, B=1, E=first.weight_ih.shape[1], P=first.weight_hh.shape[1],
+            C=first.weight_hh.shape[0] // 4, row_tile=16, dtype=dtype,
+        )  # fmt: skip
+        return cls(pack(sizes, _by_cell(weights)), sizes.L, projected=first.weight_hr is not None, dtype=dtype)
 
 
 def run(
@@ -122,7 +110,7 @@ class _Lstmp(torch.autograd.Function):
     def forward(
         ctx, sizes: Sizes, kernels: waves.Kernels, rows: Rows, packed: Packed | None, inputs, hidden, memory, *flat
     ):
-        layers = [flat[k : k + 4] for k in range(0, len(flat), 4)]
+        layers: list[Layer] = [flat[k : k + 4] for k in range(0, len(flat), 4)]
         if packed is None:
             packed = pack(sizes, layers)
         save = any(ctx.needs_input_grad)
@@ -137,7 +125,7 @@ class _Lstmp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_outputs, d_hidden, d_memory):
+    def backward(ctx, d_outputs, d_hidden, d_memory):  # pyright: ignore[reportIncompatibleMethodOverride]
         if ctx.call is None:
             raise RuntimeError(
                 "gates were overwritten by their gradients: there is one backward pass to a forward pass"

@@ -5,6 +5,8 @@ step each, so that all cells of a wave are independent and share a launch. Gates
 input gate, 32 of the forget gate, 32 of the candidate, 32 of the output gate. Rows, units and widths are padded by the caller.
 """
 
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false
+
 from collections.abc import Callable
 
 import torch
@@ -47,6 +49,7 @@ def gates_tile(
     m,  # (cells, m_slots, B, C): the cells behind the output gate
     lengths,  # (B,)
     resets,  # (D, T, B)
+    first,  # (D, T, B, 4C): what x contributes in the first layer, if it was multiplied ahead
     wave,
     c_from,
     c_to,
@@ -65,6 +68,7 @@ def gates_tile(
     RESETS: tl.constexpr,
     PRECISION: tl.constexpr,
     CACHE: tl.constexpr,
+    AHEAD: tl.constexpr,  # width of the x that was multiplied ahead, or 0
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
@@ -79,8 +83,17 @@ def gates_tile(
     a = xh + ((cell.to(tl.int64) * (waves + 1) + wave) * B) * K + rows[:, None] * K + depth[None, :]
     w = weight + (cell.to(tl.int64) * 4 * C) * K + columns[None, :] * K + depth[:, None]
     z = tl.zeros([ROWS, GATES_A_BLOCK], dtype=tl.float32)
-    for k in range(0, K, DEPTH):
-        z = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), z, input_precision=PRECISION)
+    if AHEAD > 0:
+        start = 0
+        if cell < D:
+            start = AHEAD
+            ahead = first + ((cell * T + t) * B + rows).to(tl.int64)[:, None] * (4 * C) + columns[None, :]
+            z = tl.load(ahead).to(tl.float32)
+        for k in range(start, K, DEPTH):
+            z = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), z, input_precision=PRECISION)
+    else:
+        for k in range(0, K, DEPTH):
+            z = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), z, input_precision=PRECISION)
     z += tl.load(bias + cell * 4 * C + columns)[None, :]
     if SAVE:
         kept = gates + ((cell.to(tl.int64) * waves + wave) * B) * 4 * C
@@ -113,8 +126,8 @@ def gates_forward(
     block = (tl.program_id(0) // row_tiles) % (C // UNITS_A_BLOCK)
     cell = cell0 + tl.program_id(0) // (row_tiles * (C // UNITS_A_BLOCK))
     gates_tile(
-        row, block, cell, xh, weight, bias, c, gates, m, lengths, resets, wave, c_from, c_to, m_at, B, T, c_slots, m_slots,
-        K, C, D, L, CLIP, SAVE, RAGGED, RESETS, PRECISION, "", ROWS, DEPTH,
+        row, block, cell, xh, weight, bias, c, gates, m, lengths, resets, xh, wave, c_from, c_to, m_at, B, T, c_slots, m_slots,
+        K, C, D, L, CLIP, SAVE, RAGGED, RESETS, PRECISION, "", 0, ROWS, DEPTH,
     )  # fmt: skip
 
 

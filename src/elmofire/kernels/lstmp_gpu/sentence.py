@@ -4,6 +4,8 @@ A wave of one sentence takes less time than two launches from Python. All progra
 which a cooperative launch makes sure of. What one program writes, another reads in the same launch: such loads bypass the nearest cache.
 """
 
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportArgumentType=false
+
 import torch
 import triton
 import triton.language as tl
@@ -16,6 +18,7 @@ from elmofire.kernels.lstmp_gpu.projection import project_tile
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
 
 MOST_ROWS = 16
+TUNING = {"grid": 1, "depth": 64, "columns": 16, "long": 128, "warps": 4, "stages": 4}
 
 
 @triton.jit
@@ -29,7 +32,7 @@ def wait_for_all(arrivals, target):
 
 @triton.jit(do_not_specialize=["T"])
 def all_waves(
-    xh, weight, bias, projection, c, m, outputs, lengths, resets, arrivals, T,
+    xh, weight, bias, projection, c, m, outputs, lengths, resets, first, arrivals, T,
     X: tl.constexpr, P: tl.constexpr, C: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
     CELL_CLIP: tl.constexpr, CLIP: tl.constexpr, SKIP: tl.constexpr, RAGGED: tl.constexpr, RESETS: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr, COLUMNS: tl.constexpr, LONG: tl.constexpr,
@@ -43,8 +46,8 @@ def all_waves(
             t = wave - cell // D
             if (t >= 0) & (t < T):
                 gates_tile(
-                    0, tile % blocks, cell, xh, weight, bias, c, xh, m, lengths, resets, wave, wave % 2, (wave + 1) % 2, 0,
-                    ROWS, T, 2, 1, X + P, C, D, L, CELL_CLIP, False, RAGGED, RESETS, PRECISION, ".cg", ROWS, DEPTH,
+                    0, tile % blocks, cell, xh, weight, bias, c, xh, m, lengths, resets, first, wave, wave % 2, (wave + 1) % 2,
+                    0, ROWS, T, 2, 1, X + P, C, D, L, CELL_CLIP, False, RAGGED, RESETS, PRECISION, ".cg", X, ROWS, DEPTH,
                 )  # fmt: skip
         target += tl.num_programs(0)
         wait_for_all(arrivals, target)
@@ -63,16 +66,26 @@ def all_waves(
 
 def serves(s: Sizes, device: torch.device) -> bool:
     """Is it one tile of rows, on a GPU that can hold all programs at once?"""
-    return s.B <= MOST_ROWS and s.row_tile == MOST_ROWS and not s.dropout and device.type == "cuda" and not torch.version.hip
+    return (
+        s.B <= MOST_ROWS
+        and s.row_tile == MOST_ROWS
+        and not s.dropout
+        and device.type == "cuda"
+        and not torch.version.hip
+    )
 
 
 def run_all_waves(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> None:
-    arrivals: Tensor = torch.zeros(1, dtype=torch.int32, device=f.xh.device)
-    half = s.dtype == torch.bfloat16
-    all_waves[(torch.cuda.get_device_properties(f.xh.device).multi_processor_count,)](
-        f.xh, packed.weight, packed.bias, packed.projection, f.c, f.m, f.outputs, rows.lengths, rows.resets, arrivals, s.T,
-        X=s.X_, P=s.P_, C=s.C_, D=s.D, L=s.L, CELL_CLIP=s.cell_clip, CLIP=s.projection_clip, SKIP=s.skip,
+    device = f.xh.device
+    arrivals: Tensor = torch.zeros(1, dtype=torch.int32, device=device)
+    # The first layer's x is known for all steps: multiplied ahead, its weights are read once and not once a wave.
+    x = f.xh[: s.D, : s.T, :, : s.X_].flatten(1, 2)
+    ahead = {} if s.dtype == torch.float32 else {"out_dtype": torch.float32}
+    first = torch.bmm(x, packed.weight[: s.D, :, : s.X_].transpose(1, 2), **ahead)
+    all_waves[(TUNING["grid"] * torch.cuda.get_device_properties(device).multi_processor_count,)](
+        f.xh, packed.weight, packed.bias, packed.projection, f.c, f.m, f.outputs, rows.lengths, rows.resets, first, arrivals,
+        s.T, X=s.X_, P=s.P_, C=s.C_, D=s.D, L=s.L, CELL_CLIP=s.cell_clip, CLIP=s.projection_clip, SKIP=s.skip,
         RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, ROWS=MOST_ROWS,
-        DEPTH=64 if half else 32, COLUMNS=16, LONG=128 if s.C_ % 128 == 0 else 64,
-        num_warps=4, num_stages=4 if half else 3, launch_cooperative_grid=True,
+        DEPTH=TUNING["depth"] if s.dtype == torch.bfloat16 else 32, COLUMNS=TUNING["columns"], LONG=TUNING["long"] if s.C_ % TUNING["long"] == 0 else 64,
+        num_warps=TUNING["warps"], num_stages=TUNING["stages"], launch_cooperative_grid=True,
     )  # fmt: skip
