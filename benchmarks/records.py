@@ -1,10 +1,15 @@
 """What every benchmark record carries, and where it is kept."""
 
 import json
+import os
 import platform
 import subprocess
 import time
 from pathlib import Path
+
+from elmofire.bench.timing import spread
+
+__all__ = ["keep", "spread"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -24,19 +29,19 @@ def keep(name: str, **figures: object) -> None:
     print(json.dumps(figures))
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values)
-    return {"median": ordered[len(ordered) // 2], "least": ordered[0], "most": ordered[-1], "repeats": len(ordered)}
-
-
 def _commit() -> str:
-    """The commit, marked where the code differs from it; the records themselves do not count."""
+    """The commit, marked where the code differs from it; the records themselves do not count.
+
+    A copy of the tree without its history is told by ELMOFIRE_COMMIT which commit it is of.
+    """
 
     def git(*command: str) -> str:
         return subprocess.run(
             ["git", *command], capture_output=True, text=True, cwd=Path(__file__).parent
         ).stdout.strip()
 
+    if told := os.environ.get("ELMOFIRE_COMMIT"):
+        return told
     changed = git("status", "--porcelain", "--", "..", ":!results", ":!../docs")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
@@ -47,6 +52,4 @@ def _machine() -> str:
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
             break
-    import os
-
     return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -6,7 +6,10 @@ A page says where: <!-- table NAME --> and <!-- end --> on lines of their own. O
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from elmofire.bench.tables import corpus_rows, error_rows, lstmp_rows, single_rows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -16,8 +19,17 @@ def newest(name: str, *keys: str) -> list[dict]:
     records = {}
     for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        records[tuple(record[key] for key in keys)] = record
+        records[tuple(record.get(key) for key in keys)] = record
     return list(records.values())
+
+
+def newest_embed() -> list[dict]:
+    return newest("embed", "model", "case", "library", "engine", "device", "precision", "threads")
+
+
+def newest_lstmp() -> list[dict]:
+    shape = ("cells", "projection", "layers", "batch", "steps")
+    return newest("lstmp", "case", "mode", "device", "precision", "contender", "graph", *shape)
 
 
 def loading() -> list[list[str]]:
@@ -81,7 +93,39 @@ def allennlp_compat() -> list[list[str]]:
     return rows
 
 
+def _by_size(records: list[dict], rows: Callable[[list[dict]], list[list[str]]]) -> list[list[str]]:
+    sizes = dict.fromkeys(record["model"] for record in records)
+    parts = {size: rows([record for record in records if record["model"] == size]) for size in sizes}
+    head = ["size", *next(iter(parts.values()))[0]]
+    return [head, *[[size, *row] for size, part in parts.items() for row in part[1:]]]
+
+
+def embed_corpus() -> list[list[str]]:
+    return _by_size(newest_embed(), corpus_rows)
+
+
+def embed_single() -> list[list[str]]:
+    return _by_size(newest_embed(), single_rows)
+
+
+def embed_errors() -> list[list[str]]:
+    return _by_size([record for record in newest_embed() if record["library"] == "elmofire"], error_rows)
+
+
+def lstmp() -> list[list[str]]:
+    rows = []
+    for record in newest_lstmp():
+        head, *body = lstmp_rows([record])
+        shape = [record["device"], record["mode"], f"{record.get('cells')}/{record.get('projection')}"]
+        rows += [[*shape, *row] for row in body]
+    return [["device", "mode", "cells/projection", *head], *rows]
+
+
 TABLES = {
+    "embed_corpus": embed_corpus,
+    "embed_single": embed_single,
+    "embed_errors": embed_errors,
+    "lstmp": lstmp,
     "loading": loading,
     "startup": startup,
     "exactness": exactness,

@@ -26,7 +26,7 @@ ORDER = [
     "tasks",
     "analysis",
 ]
-LEAVES = ["compat", "integrations", "serve", "scale"]
+LEAVES = ["compat", "integrations", "serve", "scale", "bench"]
 WITHOUT_TORCH = {"errors", "recipe", "text", "formats", "engine"}
 
 

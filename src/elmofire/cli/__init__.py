@@ -8,6 +8,7 @@ import warnings
 import click
 
 from elmofire import __version__
+from elmofire.cli.bench import bench
 from elmofire.cli.convert import convert
 from elmofire.cli.demo import demo
 from elmofire.cli.embed import embed
@@ -25,7 +26,7 @@ def cli() -> None:
     """Contextual word vectors from bidirectional language models."""
 
 
-for command in (convert, demo, embed, info, models, perplexity, score, substitutes):
+for command in (bench, convert, demo, embed, info, models, perplexity, score, substitutes):
     cli.add_command(command)
 
 

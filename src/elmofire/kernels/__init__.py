@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmofire.errors import InputError
-from elmofire.kernels.paths import choose_path, operand_dtype, why_not
+from elmofire.kernels.paths import choose_path, operand_dtype
 
 if TYPE_CHECKING:
     from elmofire.kernels.lstmp_gpu import PackedWeights
@@ -35,7 +35,7 @@ def pack_weights(
     """Weights laid out once for many calls that do not change them; as they are where the plain path serves."""
     tensor = weights[0][0].weight_ih
     dtype = operand_dtype(precision, tensor)
-    if why_not("triton", tensor.device, dtype):
+    if choose_path("auto", tensor.device, dtype, rows=1) == "torch":
         return weights
     from elmofire.kernels.lstmp_gpu import PackedWeights
 

@@ -5,7 +5,6 @@ one window, at that place: the gradients, spread out over the places in register
 gradient, and with the filters for the windows' own, which are then added up by character. Words come sorted by falling `tail`, the
 place of the last window that differs from all later ones.
 """
-# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
 
 import triton
 import triton.language as tl

@@ -3,7 +3,6 @@
 Words are sorted by length, longest first, so that a tile of words stops at the first window of its longest word's padding: the
 windows after it are copies. Sums over words are split over programs whose parts are added in a fixed order: no atomics.
 """
-# pyright: reportMissingImports=false, reportIndexIssue=false
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -26,7 +26,7 @@ def operand_dtype(precision: str | None, inputs: torch.Tensor) -> torch.dtype:
 def choose_path(path: str, device: torch.device, dtype: torch.dtype, rows: int) -> str:
     """`auto` is the fastest that fits: gluon for batches in bfloat16 on Hopper, triton on other GPUs and precisions, torch elsewhere."""
     if path == "auto":
-        if why_not("triton", device, dtype):
+        if device.type != "cuda" or why_not("triton", device, dtype):
             return "torch"
         return "gluon" if rows > _SENTENCES and not why_not("gluon", device, dtype) else "triton"
     if path not in PATHS:
@@ -60,6 +60,6 @@ def why_not(path: str, device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def _interpreted() -> bool:
-    import triton  # pyright: ignore[reportMissingImports]
+    from triton import knobs  # pyright: ignore[reportMissingImports]
 
-    return triton.knobs.runtime.interpret
+    return knobs.runtime.interpret

@@ -4,7 +4,6 @@ One pass over the buffer makes the losses and overwrites each logit by its proba
 the gradient of a row's loss, the gradient of a sample's logit is g * p and that of the target's g * (p_target - 1). So g scales the
 rows of small matrices and never the buffer.
 """
-# pyright: reportMissingImports=false, reportIndexIssue=false
 
 from typing import Any
 

@@ -13,6 +13,7 @@ from elmofire.engine.state import State
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
 from elmofire.kernels import LstmState, lstmp, pack_weights
+from elmofire.kernels.paths import PRECISIONS, choose_path
 from elmofire.model.bilm import BiLM
 from elmofire.model.replay import Replay
 
@@ -25,12 +26,12 @@ _WINDOW_ROWS = 32768  # LSTM rows at a time, padding counted; a longer pool goes
 class TorchEngine:
     """A biLM on a torch device. It holds no state; calls from several threads are safe."""
 
-    name = "torch"
-
     def __init__(self, weights: Weights, device: str, *, precision: str = "float32") -> None:
         self.config = weights.config
         self.device = torch.device(device)
         self.precision = precision
+        path = choose_path("auto", self.device, PRECISIONS[precision], rows=_WINDOW_ROWS)
+        self.name = "torch" if path == "torch" else f"torch ({path})"
         self.bilm = BiLM.from_weights(weights).to(self.device).eval().requires_grad_(False)
         with torch.inference_mode():
             self._weights = pack_weights(self.bilm.stack_weights(), precision)

@@ -5,8 +5,6 @@ step each, so that all cells of a wave are independent and share a launch. Gates
 input gate, 32 of the forget gate, 32 of the candidate, 32 of the output gate. Rows, units and widths are padded by the caller.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false
-
 from collections.abc import Callable
 
 import torch

@@ -4,7 +4,6 @@ While one multiplies its tile, the other does what follows its own: the gates' f
 warp, streams the operands through a ring of shared memory. `cells.gates_forward` computes the same, one tile after another.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
 
 # ruff: noqa: SIM113  (kernels have no enumerate)
 

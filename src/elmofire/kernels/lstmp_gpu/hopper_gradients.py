@@ -4,7 +4,6 @@ All operands come and go through shared memory by the copy engine, since the lim
 compute, each on its own tiles of 64 rows. `cells.run_gates_backward` computes the same with a product and an element-wise kernel.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false
 
 # ruff: noqa: SIM113  (kernels have no enumerate)
 

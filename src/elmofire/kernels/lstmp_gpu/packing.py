@@ -4,8 +4,6 @@ Gates are packed by blocks of 32 units: 32 rows of the input gate, 32 of the for
 a tile of 128 columns holds whole units. A row reads x and h side by side. What the sizes are padded by is zero.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,6 +1,5 @@
 """Triton kernels of one wave: the projection with everything that follows it, and the gradient that comes back to it."""
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
 
 # ruff: noqa: SIM102  (a condition known at compile time stands alone: joined to another it would be evaluated on the GPU)
 

@@ -4,8 +4,6 @@ A wave of one sentence takes less time than two launches from Python. All progra
 which a cooperative launch makes sure of. What one program writes, another reads in the same launch: such loads bypass the nearest cache.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportArgumentType=false
-
 import torch
 import triton
 import triton.language as tl
@@ -18,7 +16,6 @@ from elmofire.kernels.lstmp_gpu.projection import project_tile
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
 
 MOST_ROWS = 16
-TUNING = {"grid": 1, "depth": 64, "columns": 16, "long": 128, "warps": 4, "stages": 4}
 
 
 @triton.jit
@@ -82,10 +79,14 @@ def run_all_waves(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> None:
     x = f.xh[: s.D, : s.T, :, : s.X_].flatten(1, 2)
     ahead = {} if s.dtype == torch.float32 else {"out_dtype": torch.float32}
     first = torch.bmm(x, packed.weight[: s.D, :, : s.X_].transpose(1, 2), **ahead)
-    all_waves[(TUNING["grid"] * torch.cuda.get_device_properties(device).multi_processor_count,)](
+    half = s.dtype == torch.bfloat16
+    # Two programs a processor hide more of the memory's latency; in float32, with its split products, registers are for one.
+    programs = (2 if half else 1) * torch.cuda.get_device_properties(device).multi_processor_count
+    long = 256 if half else 128
+    all_waves[(programs,)](
         f.xh, packed.weight, packed.bias, packed.projection, f.c, f.m, f.outputs, rows.lengths, rows.resets, first, arrivals,
         s.T, X=s.X_, P=s.P_, C=s.C_, D=s.D, L=s.L, CELL_CLIP=s.cell_clip, CLIP=s.projection_clip, SKIP=s.skip,
-        RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, ROWS=MOST_ROWS,
-        DEPTH=TUNING["depth"] if s.dtype == torch.bfloat16 else 32, COLUMNS=TUNING["columns"], LONG=TUNING["long"] if s.C_ % TUNING["long"] == 0 else 64,
-        num_warps=TUNING["warps"], num_stages=TUNING["stages"], launch_cooperative_grid=True,
+        RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, ROWS=MOST_ROWS, DEPTH=64 if half else 32,
+        COLUMNS=16 if half else 32, LONG=long if s.C_ % long == 0 else 64,
+        num_warps=4, num_stages=4, launch_cooperative_grid=True,
     )  # fmt: skip
