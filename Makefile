@@ -4,13 +4,15 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check
 PACKAGE = pyproject.toml constraints.txt
 
-.PHONY: help demo test check fix bench clean
+.PHONY: help demo test check fix sanitize arm bench clean
 help:
-	@echo "make demo    install (without torch) and show what the package does"
-	@echo "make test    install everything and run all tests"
-	@echo "make check   lint, format and types"
-	@echo "make fix     format, and mend what can be mended"
-	@echo "make bench   measure, and keep the figures in benchmarks/results"
+	@echo "make demo      install (without torch) and show what the package does"
+	@echo "make test      install everything and run all tests"
+	@echo "make check     lint, format and types"
+	@echo "make fix       format, and mend what can be mended"
+	@echo "make sanitize  run the C kernels under AddressSanitizer and UBSan"
+	@echo "make arm       run the C kernels on an emulated ARM processor (gcc-aarch64-linux-gnu, qemu-user)"
+	@echo "make bench     measure, and keep the figures in benchmarks/results"
 
 demo: .venv/demo.stamp
 	@.venv/bin/elmofire demo
@@ -27,8 +29,25 @@ fix: .venv/dev.stamp
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: .venv/dev.stamp
-	cd benchmarks && for file in loading startup; do ../.venv/bin/python $$file.py || exit 1; done && ../.venv/bin/python tables.py
+# Python's own leaks at its end are no business of this.
+sanitize: .venv/dev.stamp
+	.venv/bin/python tests/engine/selfcheck/run.py --sanitize --output .sanitize
+	ELMOFIRE_LIBRARY_FOLDER=$(CURDIR)/.sanitize ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) \
+		.venv/bin/python -m pytest -n 0 -q tests/engine/test_kernels.py
+
+arm: .venv/demo.stamp
+	CC=aarch64-linux-gnu-gcc .venv/bin/python tests/engine/selfcheck/run.py --target aarch64 \
+		--emulator "qemu-aarch64 -L /usr/aarch64-linux-gnu" > benchmarks/results/arm-qemu.log; \
+		failed=$$?; cat benchmarks/results/arm-qemu.log; exit $$failed
+
+bench: .venv/dev.stamp .peer/bin/python
+	cd benchmarks && ../.venv/bin/python loading.py && ../.venv/bin/python startup.py \
+		&& ../.venv/bin/python embed.py ../.peer/bin/python && ../.venv/bin/python lstmp.py cpu \
+		&& ../.venv/bin/python tables.py && ../.venv/bin/python plots.py
+
+# AllenNLP in an environment of its own, to measure beside.
+.peer/bin/python:
+	benchmarks/peers/allennlp.sh .peer
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmofire needs Python 3.11 or newer; say make PYTHON=...")'
@@ -49,4 +68,4 @@ bench: .venv/dev.stamp
 	@touch $@
 
 clean:
-	rm -rf .venv .wheels dist build
+	rm -rf .venv .wheels .peer .sanitize src/elmofire/engine/libelmofire* dist build

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmofire.engine import library
 from elmofire.engine.batches import token_ids
-from elmofire.engine.encoder import Encoder
+from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.weights import Weights
 from elmofire.text.vocabulary import Vocabulary
@@ -54,7 +55,9 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
     weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
     if config.encoder.projection:
         words = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "1234", "日本語", "café", "."]
-        spread = Encoder(weights)(token_ids(words, config, vocabulary, weights.alphabet)).std()
+        spread = Encoder(config.encoder, NumpyEncoder(weights))(
+            token_ids(words, config, vocabulary, weights.alphabet)
+        ).std()
         arrays["encoder.projection.weight"] /= spread
         arrays["encoder.projection.bias"] /= spread
     return weights
@@ -75,16 +78,16 @@ def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
     return (2 * config.projection) ** -0.5
 
 
-ENGINES = ["numpy", "torch"]
+ENGINES = ["numpy", *library.available(), "torch"]
+DEVICES = ["cpu", "cpu:0"]  # the CPU engine, and torch, whose CPU is a device with a number
 
 
-def embedder_on(engine: str, weights: Weights):
-    """An Embedder whose model runs in numpy, or in torch on the CPU."""
+def embedder_on(engine: str, weights: Weights, **settings):
+    """An Embedder whose model runs in numpy, on the compiled kernels of an instruction set, or in torch on the CPU."""
     from elmofire import Embedder
 
-    elmo = Embedder(weights, device="cpu")
     if engine == "torch":
-        from elmofire.model.torch_engine import TorchEngine
-
-        elmo._engine = TorchEngine(weights, "cpu")
-    return elmo
+        return Embedder(weights, device="cpu:0", **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELMOFIRE_CPU", engine)
+        return Embedder(weights, device="cpu", **settings)

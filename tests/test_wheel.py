@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from elmofire.engine import build, library
+
 ROOT = Path(__file__).parents[1]
 WHEELS = ROOT / ".wheels"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    built = tmp_path_factory.mktemp("dist")
+def build_wheel(folder: Path, **environment: str) -> Path:
     subprocess.run(
         [
             sys.executable,
@@ -27,13 +27,19 @@ def wheel(tmp_path_factory):
             "--no-build-isolation",
             "--no-index",
             "-w",
-            str(built),
+            str(folder),
             str(ROOT),
         ],
         check=True,
+        env={**os.environ, **environment},
     )
-    (path,) = built.glob("elmofire-*.whl")
+    (path,) = folder.glob("elmofire-*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +57,21 @@ def python(wheel, tmp_path_factory):
     return python
 
 
-def run(*command, cwd, text=None):
+def finished(*command, cwd, text=None, **environment):
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, input=text, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+        list(map(str, command)),
+        cwd=cwd,
+        input=text,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], **environment},
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
+
+
+def run(*command, cwd, text=None):
+    return finished(*command, cwd=cwd, text=text).stdout
 
 
 def test_it_embeds_from_python_without_torch(python, tmp_path):
@@ -101,3 +116,38 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert "elmofire/py.typed" in names
     assert "elmofire/engine/definition.py" in names
     assert all(name.startswith(("elmofire/", "elmofire-")) for name in names)
+
+
+def libraries_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {Path(name).name for name in archive.namelist() if "libelmofire" in name}
+
+
+@pytest.mark.skipif(build.find_compiler() is None, reason="there is no C compiler")
+def test_the_installed_wheel_uses_the_kernels_it_was_built_with(wheel, python, tmp_path):
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    assert not wheel.name.endswith("-any.whl")
+    assert libraries_in(wheel) == {build.library_file(Path(), name).name for name in build.instruction_sets()}
+    program = (
+        "from elmofire.engine import library; best = library.load(); "
+        "print(*library.available()); print(best.name, 'site-packages' in best.handle._name)"
+    )
+    done = finished(python, "-c", program, cwd=tmp_path, CC="no-such-compiler")
+    assert done.stdout.splitlines() == [" ".join(library.available()), f"{library.available()[0]} True"]
+    assert not done.stderr
+
+
+def test_without_a_compiler_the_wheel_is_plain_and_says_once_that_numpy_serves(python, tmp_path):
+    plain = build_wheel(tmp_path, CC="false")
+    assert plain.name.endswith("-py3-none-any.whl")
+    assert not libraries_in(plain)
+    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", "plain", plain, cwd=tmp_path)
+    program = (
+        "import elmofire; elmo = elmofire.Embedder.load('random-small'); again = elmofire.Embedder.load('random-small'); "
+        "print(elmofire.__file__, again.embed([['Stick', 'to', 'the', 'plan']])[0].shape)"
+    )
+    done = finished(python, "-c", program, cwd=tmp_path, PYTHONPATH=str(tmp_path / "plain"))
+    assert done.stdout == f"{tmp_path / 'plain/elmofire/__init__.py'} (4, 256)\n"
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("elmofire: no compiled kernels, so numpy serves")
+    assert "libelmofire_portable" in done.stderr

@@ -13,9 +13,7 @@ from models import lively, tiny
 from elmofire import open_embeddings, save_weights
 
 # The command itself, with pieces small enough that there are many of them to be killed between and within.
-PROGRAM = (
-    "import sys; from elmofire.embed import job; job._PIECE_BYTES = 150_000; from elmofire.cli import main; main()"
-)
+PROGRAM = "import sys; from elmofire.embed import job; job._PIECE_TOKENS = 200; from elmofire.cli import main; main()"
 
 
 @pytest.mark.parametrize(("suffix", "times"), [("hdf5", 20), ("npz", 3), ("safetensors", 3)])

@@ -2,15 +2,18 @@
 
 import json
 import multiprocessing
+from importlib import import_module
 
 import h5py
 import numpy as np
 import pytest
 import safetensors.numpy
+from click.testing import CliRunner
 from filelock import FileLock
 from models import lively, tiny
 
-from elmofire import Embedder, InputError, open_embeddings
+from elmofire import Embedder, InputError, open_embeddings, save_weights
+from elmofire.cli import cli
 from elmofire.embed import job
 from elmofire.embed.job import embed_to_file
 
@@ -92,13 +95,27 @@ def interrupted(sentences, after):
         yield sentence
 
 
+@pytest.mark.parametrize("at_once", [1, 30, 1 << 16])
+@pytest.mark.parametrize("layers", ["average", "all"])
+def test_lines_of_json_are_whole_however_they_are_cut(elmo, tmp_path, monkeypatch, layers, at_once):
+    monkeypatch.setattr(import_module("elmofire.cli.embed"), "_NUMBERS_AT_ONCE", at_once)
+    save_weights(lively(tiny()), tmp_path / "model")
+    sentences = [["the", "cat", "sat"], [], ["日本"]]
+    (tmp_path / "text.txt").write_text("".join(" ".join(tokens) + "\n" for tokens in sentences))
+    command = ["embed", "-m", str(tmp_path / "model"), "-l", layers, "--pretokenized", "-q", str(tmp_path / "text.txt")]
+    lines = CliRunner().invoke(cli, command).stdout.splitlines()
+    assert len(lines) == 3
+    for line, tokens, vectors in zip(lines, sentences, elmo.embed(sentences, layers=layers), strict=True):
+        assert line == json.dumps({"tokens": tokens, "vectors": vectors.tolist()})
+
+
 TEXT = [[f"w{n}", "x"] * (n % 4 + 1) for n in range(60)]
 
 
 class TestInterruption:
     @pytest.fixture(autouse=True)
     def small_pieces(self, elmo, monkeypatch):
-        monkeypatch.setattr(job, "_PIECE_BYTES", 2000)
+        monkeypatch.setattr(job, "_PIECE_TOKENS", 50)
         elmo.batch_tokens = 10
 
     @pytest.mark.parametrize("suffix", SUFFIXES)

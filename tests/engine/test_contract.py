@@ -7,7 +7,7 @@ import pytest
 import torch
 from models import ENGINES, embedder_on, lively, tiny, words_only
 
-from elmofire.engine import definition
+from elmofire.engine import definition, library, packing
 from elmofire.engine.batches import token_ids
 from elmofire.engine.state import State
 from elmofire.formats.config import EncoderConfig
@@ -88,6 +88,15 @@ def definition_state(config, state, row):
         }
         for d, direction in enumerate(config.directions)
     }
+
+
+@pytest.mark.parametrize("engine", library.available())
+def test_an_alphabet_too_large_for_tables_has_them_made_of_the_characters_at_hand(engine, monkeypatch):
+    weights = lively(CONFIGS["three highways, tanh"], seed=3)
+    expected = embedder_on(engine, weights).embed(SENTENCES, "all")
+    monkeypatch.setattr(packing, "_MOST_TABLE_BYTES", 0)
+    for x, y in zip(embedder_on(engine, weights).embed(SENTENCES, "all"), expected, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def test_the_head_gives_the_definitions_probabilities():

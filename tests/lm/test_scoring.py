@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm.reference import SENTENCES, WORDS, Walk, walked, walked_lanes
-from models import ENGINES, lively, tiny, words_only
+from models import DEVICES, lively, tiny, words_only
 
 from elmofire import InputError, LanguageModel, ModelError
 from elmofire.text.vocabulary import Vocabulary
@@ -21,9 +21,9 @@ def model(config=None, vocabulary=WORDS, **changes):
     return lively(config, vocabulary=vocabulary)
 
 
-def on(engine, weights):
+def on(device, weights):
     """On the CPU engine, or in torch, whose CPU is a device with a number."""
-    return LanguageModel(weights, device="cpu" if engine == "numpy" else "cpu:0")
+    return LanguageModel(weights, device=device)
 
 
 MODELS = {
@@ -36,10 +36,10 @@ MODELS = {
 
 
 class TestAgainstTheDefinition:
-    @pytest.mark.parametrize("engine", ENGINES)
+    @pytest.mark.parametrize("device", DEVICES)
     @pytest.mark.parametrize("name", MODELS)
-    def test_scores_are_those_of_a_walk_word_by_word(self, name, engine):
-        for tokens, score in zip(SENTENCES, on(engine, MODELS[name]).score(SENTENCES), strict=True):
+    def test_scores_are_those_of_a_walk_word_by_word(self, name, device):
+        for tokens, score in zip(SENTENCES, on(device, MODELS[name]).score(SENTENCES), strict=True):
             assert score.tokens == tokens
             np.testing.assert_allclose(score.forward, walked(MODELS[name], tokens, "forward"), rtol=1e-5, atol=2e-6)
             np.testing.assert_allclose(score.backward, walked(MODELS[name], tokens, "backward"), rtol=1e-5, atol=2e-6)
@@ -47,7 +47,7 @@ class TestAgainstTheDefinition:
             assert score.backward_total == pytest.approx(sum(score.backward))
 
     def test_a_word_that_the_vocabulary_lacks_is_scored_as_unknown_but_read_as_it_is_spelled(self):
-        lm = on("numpy", MODELS["characters"])
+        lm = on("cpu", MODELS["characters"])
         one, other = lm.score([["the", "dog", "sat"], ["the", "cow", "sat"]])
         assert one.unknown == [False, True, False]
         assert one.forward[1] == pytest.approx(other.forward[1], rel=1e-5)  # <UNK> after the same word
@@ -56,7 +56,7 @@ class TestAgainstTheDefinition:
     @pytest.mark.parametrize("direction", ["forward", "backward"])
     def test_a_model_of_one_direction_scores_that_one(self, direction):
         weights = model(directions=(direction,))
-        lm = on("numpy", weights)
+        lm = on("cpu", weights)
         score = lm.score([SENTENCES[0]])[0]
         found, lacking = (score.forward, score.backward) if direction == "forward" else (score.backward, score.forward)
         assert lacking is None
@@ -68,14 +68,14 @@ class TestAgainstTheDefinition:
     def test_a_word_that_stands_twice_in_the_vocabulary_is_scored_by_its_last_row(self):
         twice = Vocabulary([*WORDS.words, "cat"])
         weights = model(vocabulary=twice)
-        score = on("numpy", weights).score([["cat"]])[0]
+        score = on("cpu", weights).score([["cat"]])[0]
         assert score.forward[0] == pytest.approx(Walk(weights, "forward").read("<S>")[len(WORDS)], rel=1e-5)
 
 
 class TestProbability:
-    @pytest.mark.parametrize("engine", ENGINES)
-    def test_the_words_that_can_follow_and_the_end_share_a_probability_of_one(self, engine):
-        lm = on(engine, MODELS["characters"])
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_the_words_that_can_follow_and_the_end_share_a_probability_of_one(self, device):
+        lm = on(device, MODELS["characters"])
         others = ["<S>", "neverheard", *WORDS.words[3:]]
         scores = lm.score([["the", "cat", word] for word in others])
         ending = lm.score([["the", "cat"]])[0]
@@ -85,7 +85,7 @@ class TestProbability:
 
     def test_all_sentences_up_to_a_length_and_all_longer_beginnings_have_a_probability_of_one(self):
         words = Vocabulary(["<S>", "</S>", "<UNK>", "a", "b"])
-        lm = on("numpy", model(vocabulary=words))
+        lm = on("cpu", model(vocabulary=words))
         can_stand = ["<S>", "unheard", "a", "b"]  # <S> is never predicted in text, yet it has a row
         whole = [list(s) for n in range(4) for s in itertools.product(can_stand, repeat=n)]
         longer = [list(s) for s in itertools.product(can_stand, repeat=4)]
@@ -101,7 +101,7 @@ class TestProbability:
         st.lists(st.sampled_from([*WORDS.words[3:], "new"]), max_size=5),
     )
     def test_neither_direction_knows_what_it_has_not_read(self, shared, one, other):
-        lm = on("numpy", MODELS["characters"])
+        lm = on("cpu", MODELS["characters"])
         left, right = lm.score([shared + one, shared + other])
         np.testing.assert_allclose(left.forward[: len(shared)], right.forward[: len(shared)], rtol=1e-5, atol=2e-6)
         left, right = lm.score([one + shared, other + shared])
@@ -110,7 +110,7 @@ class TestProbability:
         np.testing.assert_allclose(first, second, rtol=1e-5, atol=2e-6)
 
     def test_a_sentence_scores_the_same_alone_and_among_others(self):
-        lm = on("numpy", MODELS["characters"])
+        lm = on("cpu", MODELS["characters"])
         alone = [lm.score([tokens])[0] for tokens in SENTENCES]
         many = SENTENCES * 500  # several blocks of the softmax
         for number, score in enumerate(lm.stream(iter(many))):
@@ -122,10 +122,10 @@ class TestProbability:
 
 
 class TestPerplexity:
-    @pytest.mark.parametrize("engine", ENGINES)
-    def test_every_word_and_far_boundary_counts(self, engine):
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_every_word_and_far_boundary_counts(self, device):
         weights = MODELS["characters"]
-        found = on(engine, weights).perplexity(SENTENCES)
+        found = on(device, weights).perplexity(SENTENCES)
         logs = {d: [log for tokens in SENTENCES for log in walked(weights, tokens, d)] for d in ("forward", "backward")}
         assert found.events == len(logs["forward"]) == sum(len(tokens) + 1 for tokens in SENTENCES)
         assert found.forward == pytest.approx(math.exp(-np.mean(logs["forward"])), rel=1e-5)
@@ -134,12 +134,12 @@ class TestPerplexity:
         assert found.unknown == 3 / 13
         assert "zero state at each sentence" in found.convention
 
-    @pytest.mark.parametrize("engine", ENGINES)
+    @pytest.mark.parametrize("device", DEVICES)
     @pytest.mark.parametrize("lanes", [1, 2, 3, 5])
     @pytest.mark.parametrize("batch_tokens", [1, 7, 4096])
-    def test_lanes_carry_their_state_and_drop_the_tail(self, engine, lanes, batch_tokens):
+    def test_lanes_carry_their_state_and_drop_the_tail(self, device, lanes, batch_tokens):
         weights, text = MODELS["characters"], SENTENCES * 2
-        lm = on(engine, weights)
+        lm = on(device, weights)
         lm.embedder.batch_tokens = batch_tokens
         found = lm.perplexity(text, lanes=lanes)
         for direction in ("forward", "backward"):
@@ -149,24 +149,24 @@ class TestPerplexity:
         assert f"lanes as in 2018: {lanes}," in found.convention
 
     def test_one_lane_counts_the_unknown_words_as_sentences_do(self):
-        lm = on("numpy", MODELS["characters"])
+        lm = on("cpu", MODELS["characters"])
         assert lm.perplexity(SENTENCES, lanes=1).unknown == lm.perplexity(SENTENCES).unknown
 
     def test_empty_sentences_count_their_boundary(self):
-        found = on("numpy", MODELS["characters"]).perplexity([[], []])
+        found = on("cpu", MODELS["characters"]).perplexity([[], []])
         assert (found.events, found.unknown) == (2, 0.0)
 
     @pytest.mark.parametrize(("sentences", "lanes"), [([], None), ([], 1), (SENTENCES, 6), (SENTENCES, 10**12)])
     def test_nothing_to_count_is_an_error(self, sentences, lanes):
         with pytest.raises(InputError, match=r"no sentences|fewer sentences"):
-            on("numpy", MODELS["characters"]).perplexity(sentences, lanes=lanes)
+            on("cpu", MODELS["characters"]).perplexity(sentences, lanes=lanes)
 
     def test_no_lanes_are_an_error(self):
         with pytest.raises(InputError, match="lanes is 0"):
-            on("numpy", MODELS["characters"]).perplexity(SENTENCES, lanes=0)
+            on("cpu", MODELS["characters"]).perplexity(SENTENCES, lanes=0)
 
     def test_nothing_scores_as_nothing(self):
-        assert on("numpy", MODELS["characters"]).score([]) == []
+        assert on("cpu", MODELS["characters"]).score([]) == []
 
 
 class TestWhatCannotScore:
@@ -196,4 +196,4 @@ class TestWhatCannotScore:
 
     def test_it_says_that_it_is_not_pickled(self):
         with pytest.raises(TypeError, match="load it where it is needed"):
-            pickle.dumps(on("numpy", MODELS["characters"]))
+            pickle.dumps(on("cpu", MODELS["characters"]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from lm.reference import SENTENCES, WORDS, Walk
-from models import ENGINES, lively, tiny
+from models import DEVICES, lively, tiny
 
 from elmofire import InputError, LanguageModel
 from elmofire.lm.substitutes import Fillers, find_marked
@@ -14,8 +14,8 @@ WEIGHTS = lively(tiny(head=len(WORDS)), vocabulary=WORDS)
 FILLERS = [number for number, word in enumerate(WORDS.words) if not word.startswith("<")]
 
 
-def on(engine, weights=WEIGHTS):
-    return LanguageModel(weights, device="cpu" if engine == "numpy" else "cpu:0")
+def on(device, weights=WEIGHTS):
+    return LanguageModel(weights, device=device)
 
 
 def expected(weights, tokens, position, direction):
@@ -27,10 +27,10 @@ def expected(weights, tokens, position, direction):
     return logs
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sentence", [tokens for tokens in SENTENCES if tokens], ids=" ".join)
-def test_each_direction_ranks_as_a_walk_word_by_word_does(engine, sentence):
-    lm = on(engine)
+def test_each_direction_ranks_as_a_walk_word_by_word_does(device, sentence):
+    lm = on(device)
     for position in range(len(sentence)):
         for direction in ("forward", "backward"):
             logs = expected(WEIGHTS, sentence, position, direction)
@@ -42,7 +42,7 @@ def test_each_direction_ranks_as_a_walk_word_by_word_does(engine, sentence):
 
 def test_both_directions_are_added_the_unigram_taken_off_and_the_fillers_share_a_probability_of_one():
     sentence = SENTENCES[0]
-    found = on("numpy").substitutes(sentence, 2, top=100)
+    found = on("cpu").substitutes(sentence, 2, top=100)
     forward, backward = (expected(WEIGHTS, sentence, 2, direction) for direction in ("forward", "backward"))
     ranks = np.arange(len(WORDS))
     unigram = np.log(np.log((ranks + 2) / (ranks + 1)) / np.log(len(WORDS) + 1))
@@ -55,7 +55,7 @@ def test_both_directions_are_added_the_unigram_taken_off_and_the_fillers_share_a
 
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
 def test_the_word_that_stands_there_does_not_matter(direction):
-    lm = on("numpy")
+    lm = on("cpu")
     one, other = (lm.substitutes(["the", word, "sat"], 1, direction=direction) for word in ("cat", "never-seen"))
     assert [item.word for item in one] == [item.word for item in other]
     np.testing.assert_allclose(
@@ -65,7 +65,7 @@ def test_the_word_that_stands_there_does_not_matter(direction):
 
 def test_a_repeated_word_is_listed_once_and_a_blank_one_never():
     words = Vocabulary([*WORDS.words, "cat", ""])
-    lm = on("numpy", lively(tiny(head=len(words)), vocabulary=words))
+    lm = on("cpu", lively(tiny(head=len(words)), vocabulary=words))
     found = [item.word for item in lm.substitutes(["the", "cat"], 1, top=100)]
     assert sorted(found) == sorted(set(WORDS.words[3:]))
 
@@ -77,11 +77,11 @@ def test_words_that_are_equally_likely_keep_the_vocabularys_order():
 
 def test_a_vocabulary_of_markers_alone_has_no_substitutes():
     words = Vocabulary(WORDS.words[:3])
-    assert on("numpy", lively(tiny(head=3), vocabulary=words)).substitutes(["the"], 0) == []
+    assert on("cpu", lively(tiny(head=3), vocabulary=words)).substitutes(["the"], 0) == []
 
 
 def test_a_marked_string_is_the_same_as_tokens_and_a_position():
-    lm = on("numpy")
+    lm = on("cpu")
     tokens = ["The", "cat", ",", "it", "seems", ",", "sat", "."]
     assert lm.substitutes("The *cat*, it seems, sat.") == lm.substitutes(tokens, 1)
     assert lm.substitutes("The cat, it seems, sat.", 1) == lm.substitutes(tokens, 1)
@@ -141,12 +141,12 @@ def test_a_mark_that_is_not_one_token_is_an_error(text, said):
 )
 def test_what_cannot_be_asked_is_an_error(arguments, said):
     with pytest.raises(InputError, match=said):
-        on("numpy").substitutes(["the", "cat"], **arguments)
+        on("cpu").substitutes(["the", "cat"], **arguments)
 
 
 def test_a_model_of_one_direction_has_no_both():
     weights = lively(tiny(head=len(WORDS), directions=("forward",)), vocabulary=WORDS)
-    lm = on("numpy", weights)
+    lm = on("cpu", weights)
     assert len(lm.substitutes(["the", "cat"], 1, direction="forward")) == len(FILLERS)
     with pytest.raises(InputError, match="'both', but should be one of forward"):
         lm.substitutes(["the", "cat"], 1)

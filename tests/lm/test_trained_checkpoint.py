@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from models import ENGINES, FIXTURES, needs_shared
+from models import DEVICES, FIXTURES, needs_shared
 
 from elmofire import LanguageModel
 from elmofire.formats.config import BACKWARD, FORWARD, BilmConfig, EncoderConfig, tensor_shapes
@@ -65,26 +65,26 @@ def _converted(variables: h5py.Group, name: str, config: BilmConfig) -> np.ndarr
     return array[0].T.copy() if part[1] == "convolutions" else array.T.copy()
 
 
-def on(engine: str) -> LanguageModel:
+def on(device: str) -> LanguageModel:
     """On the CPU engine, or on torch."""
-    return LanguageModel(trained(), device="cpu" if engine == "numpy" else "cpu:0")
+    return LanguageModel(trained(), device=device)
 
 
 def text() -> list[list[str]]:
     return [line.split() for line in (FIXTURES / "bilm-tf/train/data.txt").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("lanes", "perplexity", "events"), [(1, 11.760264, 139), (2, 12.254067, 110)])
-def test_lanes_give_the_perplexity_that_2018s_evaluation_gave(engine, lanes, perplexity, events):
-    found = on(engine).perplexity(text(), lanes=lanes)
+def test_lanes_give_the_perplexity_that_2018s_evaluation_gave(device, lanes, perplexity, events):
+    found = on(device).perplexity(text(), lanes=lanes)
     assert found.mean == pytest.approx(perplexity, rel=1e-5)
     assert found.events == events
     assert found.mean == pytest.approx((found.forward * found.backward) ** 0.5, rel=1e-9)
 
 
 def test_both_directions_together_find_the_true_word_more_often_than_either_alone():
-    lm = on("numpy")
+    lm = on("cpu")
     hits = dict.fromkeys(("forward", "backward", "both"), 0)
     for tokens in text():
         for position, token in enumerate(tokens):

@@ -22,8 +22,13 @@ from elmofire.cli.options import (
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
+    from elmofire.formats.weights import Array
+
+_NUMBERS_AT_ONCE = 1 << 16  # of a line of JSON
 
 
 @click.command(epilog=EPILOG, short_help="Sentences to vectors.")
@@ -91,7 +96,8 @@ def embed(
     try:
         if output is None:
             for tokens, vectors in elmo.stream(inputs.sentences(elmo), **wanted, progress=progress):
-                click.echo(json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}))
+                for part in _json_line(tokens, vectors, dtype):
+                    click.echo(part, nl=False)
         else:
             from elmofire.embed.job import embed_to_file
 
@@ -111,6 +117,30 @@ def embed(
     finally:
         progress.clear()
     _tell(elmo, progress, inputs.read, resumed, output, as_json=as_json, quiet=quiet)
+
+
+def _json_line(tokens: list[str], vectors: "Array", dtype: str) -> "Iterator[str]":
+    """`{"tokens": [..], "vectors": [..]}`, a long one in parts: as Python's numbers, vectors take ten times their room."""
+    if vectors.size <= _NUMBERS_AT_ONCE:
+        yield json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}) + "\n"
+        return
+    yield f'{{"tokens": {json.dumps(tokens)}, "vectors": '
+    if vectors.ndim == 2:
+        yield from _json_rows(vectors, dtype)
+    else:
+        for number, layer in enumerate(vectors):
+            yield ", " if number else "["
+            yield from _json_rows(layer, dtype)
+        yield "]"
+    yield "}\n"
+
+
+def _json_rows(rows: "Array", dtype: str) -> "Iterator[str]":
+    at_once = max(1, _NUMBERS_AT_ONCE // rows.shape[1])
+    for first in range(0, len(rows), at_once):
+        yield ", " if first else "["
+        yield json.dumps(rows[first : first + at_once].astype(dtype).tolist())[1:-1]
+    yield "]"
 
 
 def _layers(text: str) -> str | int | list[float]:

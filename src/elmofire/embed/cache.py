@@ -5,41 +5,65 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
+import numpy as np
+
 from elmofire.formats.weights import Array
 
-_ENTRY_OVERHEAD = 250  # bytes of dictionary, links and array header per entry, measured on CPython 3.11
+_ENTRY_OVERHEAD = (
+    150  # bytes of dictionary, links and number: 126 on CPython 3.11, more where the dictionary has just grown
+)
+_SMALLEST_TOKEN = sys.getsizeof("")
 
 
 class VectorCache:
-    """Token -> its layer-0 vector; the least recently used go when `limit` bytes are full."""
+    """Token -> its layer-0 vector, a row of one table; the least recently used go when `limit` bytes are full."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._vectors: OrderedDict[str, Array] = OrderedDict()
+        self._rows: OrderedDict[str, int] = OrderedDict()
+        self._free: list[int] = []  # rows that tokens have left
+        self._table: Array | None = None
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._vectors)
+        return len(self._rows)
 
-    def find(self, tokens: Sequence[str]) -> list[Array | None]:
+    def find(self, tokens: Sequence[str], vectors: Array) -> list[int]:
+        """Fill in the vectors (tokens, E) that are known -> the places of the others, whose rows are left with any content."""
         with self._lock:
-            found = [self._vectors.get(token) for token in tokens]
-            for token, vector in zip(tokens, found, strict=True):
-                if vector is not None:
-                    self._vectors.move_to_end(token)
-        return found
+            if self._table is None:
+                return list(range(len(tokens)))
+            rows = [self._rows.get(token, -1) for token in tokens]
+            missing = [place for place, row in enumerate(rows) if row < 0]
+            if len(missing) < len(tokens):
+                # What clipping makes of -1 is written over later; other modes would make a copy first.
+                np.take(self._table, rows, axis=0, out=vectors, mode="clip")
+                for token, row in zip(tokens, rows, strict=True):
+                    if row >= 0:
+                        self._rows.move_to_end(token)
+        return missing
 
     def add(self, tokens: Sequence[str], vectors: Array) -> None:
+        row_bytes = vectors.shape[1] * vectors.itemsize + _ENTRY_OVERHEAD
         with self._lock:
-            for token, vector in zip(tokens, vectors, strict=True):
-                if token not in self._vectors:
-                    self._vectors[token] = vector.copy()  # a row of its own, or the whole table would stay alive
-                    self.used += self._size(token, vector)
-            while self.used > self.limit and self._vectors:
-                token, vector = self._vectors.popitem(last=False)
-                self.used -= self._size(token, vector)
-
-    @staticmethod
-    def _size(token: str, vector: Array) -> int:
-        return vector.nbytes + sys.getsizeof(token) + _ENTRY_OVERHEAD
+            if self._table is None:
+                # As large as it can ever get: the system gives memory to the rows that are written, not before.
+                most = self.limit // (row_bytes + _SMALLEST_TOKEN)
+                self._table = np.empty((most, vectors.shape[1]), dtype=np.float32)
+            sources: list[int] = []
+            rows: list[int] = []
+            for source, token in enumerate(tokens):
+                size = row_bytes + sys.getsizeof(token)
+                if token in self._rows or size > self.limit:
+                    continue
+                while self.used + size > self.limit:
+                    gone, row = self._rows.popitem(last=False)
+                    self._free.append(row)
+                    self.used -= row_bytes + sys.getsizeof(gone)
+                self._rows[token] = row = self._free.pop() if self._free else len(self._rows)
+                self.used += size
+                sources.append(source)
+                rows.append(row)
+            # A row may be here twice, if tokens of this very call threw out others of it: the last one stays.
+            self._table[rows] = vectors[sources]

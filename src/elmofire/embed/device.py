@@ -4,8 +4,12 @@ import ctypes
 import sys
 
 from elmofire.engine import Engine
+from elmofire.engine.packing import PRECISIONS
 from elmofire.errors import InputError
 from elmofire.formats.weights import Weights
+
+CPU_PRECISIONS = tuple(PRECISIONS)
+GPU_PRECISIONS = ("float32", "bfloat16")
 
 
 def cuda_devices() -> int:
@@ -24,12 +28,20 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
     """The CPU engine, or the torch model on a GPU."""
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}, but should be at least 1")
-    if precision != "float32":
-        raise InputError(f"precision is {precision!r}, but only float32 is available on this device")
-    if device == "auto":
-        device = "cuda" if cuda_devices() and _torch_sees_a_gpu() else "cpu"
+    if precision not in {*CPU_PRECISIONS, *GPU_PRECISIONS}:
+        known = ", ".join(dict.fromkeys([*CPU_PRECISIONS, *GPU_PRECISIONS]))
+        raise InputError(f"precision is {precision!r}, but should be one of {known}")
+    if device == "auto":  # which has what was asked for
+        on_gpu = precision in GPU_PRECISIONS and cuda_devices() and _torch_sees_a_gpu()
+        device = "cuda" if on_gpu else "cpu"
+    here = CPU_PRECISIONS if device == "cpu" else GPU_PRECISIONS
+    if precision not in here:
+        raise InputError(
+            f"precision is {precision!r}, but the device {device} has {' and '.join(here)}",
+            hint="integers are the CPU's, bfloat16 is the GPU's",
+        )
     if device == "cpu":
-        return Engine(weights, threads=threads)
+        return Engine(weights, threads=threads, precision=precision)
 
     from elmofire.model.torch_engine import TorchEngine, torch
 
@@ -41,7 +53,7 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
             f"the device {device!r} cannot be used: {str(error).splitlines()[0][:90]}",
             hint="the device cpu always works",
         ) from None
-    return TorchEngine(weights, device)
+    return TorchEngine(weights, device, precision=precision)
 
 
 def _torch_sees_a_gpu() -> bool:

@@ -4,26 +4,30 @@
 """
 
 import json
+import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 import elmofire
 from elmofire.embed.embedder import Embedder
-from elmofire.embed.outputs import Piece, check_layout, write_embeddings
+from elmofire.embed.outputs import check_layout
+from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, select
 from elmofire.embed.sentences import Sentences
+from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
 from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
 from elmofire.formats.weights import Array
 
-_PIECE_BYTES = 64 << 20
+_PIECE_TOKENS = 1 << 15  # a minute's work in the original size, and enough to find sentences of like length
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def embed_to_file(
         "tokenizer": tokenizer,
     }
     selection = select(layers, elmo.config)
-    empty = selection.empty(elmo.config.layers)
+    row = Row(selection.pooled_shape(elmo.config.layers), np.dtype(dtype))
     output.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{output}.lock")
     try:
@@ -79,12 +83,11 @@ def embed_to_file(
                 progress(done, 0)
             # Each piece is cut and computed as if it were the only one, so that an interruption cannot change a bit of the rest.
             remaining = elmo.token_lists(islice(sentences, done, None))
-            for tokens in _cut(remaining, selection.row_bytes(elmo.config.layers, dtype), boundaries=boundaries):
-                elmo.clear_cache()
-                vectors = [found for _, found in elmo.stream(tokens, layers, boundaries=boundaries, progress=progress)]
-                parts.add(_piece(tokens, vectors, dtype, empty))
+            pieces = gathered(remaining, lambda tokens: len(tokens) + 2, _PIECE_TOKENS)
+            for tokens, pools in elmo.pool_by_pool(pieces, selection, boundaries=boundaries):
+                parts.add(tokens, [len(found) + 2 * boundaries for found in tokens], row, _told(pools, progress))
             if not parts.sentences:
-                parts.add(_piece([], [], dtype, empty))  # which tells shape and dtype
+                parts.add([], [], row, iter(()))  # which tells shape and dtype
             # Put together among the parts, so that a run killed in the middle leaves nothing else behind.
             told = metadata if layout == "index" else {**metadata, "layout": layout}
             write_embeddings(parts.folder / output.name, parts.pieces, told, layout=layout)
@@ -97,25 +100,22 @@ def embed_to_file(
     return report
 
 
-def _cut(sentences: Iterator[Sequence[str]], row_bytes: int, *, boundaries: bool) -> Iterator[list[list[str]]]:
-    """Sentences gathered until their vectors are worth a file."""
-    piece: list[list[str]] = []
-    size = 0
-    for tokens in sentences:
-        piece.append(list(tokens))
-        size += (len(tokens) + 2 * boundaries) * row_bytes
-        if size >= _PIECE_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
+class Row(NamedTuple):
+    """What one token's vectors look like in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
-def _piece(tokens: list[list[str]], vectors: list[Array], dtype: str, empty: Array) -> Piece:
-    rows = [np.moveaxis(found, -2, 0) for found in vectors]
-    joined = np.concatenate(rows) if rows else np.moveaxis(empty, -2, 0)
-    with np.errstate(over="ignore"):
-        return Piece(tokens, [len(found) for found in rows], joined.astype(dtype, copy=False))
+def _told(pools: Iterator[PoolVectors], progress: Callable[[int, int], None] | None) -> Iterator[PoolVectors]:
+    for pool in pools:
+        yield pool
+        if progress:
+            progress(len(pool.numbers), pool.tokens)
 
 
 class Parts:
@@ -131,7 +131,8 @@ class Parts:
         with written_aside(self.folder / "manifest.json") as aside:
             aside.write_text(listed)
         while self._vectors(self._count).is_file():
-            self._counted(self._read(self._count))
+            piece = self._read(self._count)
+            self._counted(piece.counts)
 
     def _manifest(self) -> str | None:
         file = self.folder / "manifest.json"
@@ -141,28 +142,50 @@ class Parts:
         return self.folder / f"{number:06}.npy"
 
     def _tokens(self, number: int) -> Path:
-        return self.folder / f"{number:06}.json"
+        return self.folder / f"{number:06}.jsonl"
 
-    def _counted(self, piece: Piece) -> None:
+    def _counted(self, tokens: list[int]) -> None:
         self._count += 1
-        self.sentences += len(piece.tokens)
-        self.tokens += sum(map(len, piece.tokens))
+        self.sentences += len(tokens)
+        self.tokens += sum(tokens)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, tokens: list[list[str]], lengths: list[int], row: Row, pools: Iterator[PoolVectors]) -> None:
+        """Write a piece, each sentence's rows at their place as its pool comes in."""
         # The vectors last: a piece whose vectors are there is whole.
-        with written_aside(self._tokens(self._count)) as aside:
-            aside.write_text(json.dumps({"tokens": piece.tokens, "lengths": piece.lengths}))
-        with written_aside(self._vectors(self._count)) as aside:
-            np.save(aside, piece.vectors)
-        self._counted(piece)
+        counts = [*map(len, tokens)]
+        with written_aside(self._tokens(self._count)) as aside, aside.open("w", encoding="ascii") as file:
+            file.write(json.dumps({"tokens": counts, "rows": lengths}) + "\n")
+            for sentence in tokens:
+                file.write(json.dumps(sentence) + "\n")  # ascii only, so that lone surrogates survive
+        starts = [0, *accumulate(lengths)]
+        header = {"descr": row.dtype.str, "fortran_order": False, "shape": (starts[-1], *row.shape)}
+        with written_aside(self._vectors(self._count)) as aside, aside.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            first = file.tell()
+            for pool in pools:
+                for number, vectors in zip(pool.numbers, pool.vectors, strict=True):
+                    file.seek(first + starts[number] * row.bytes)
+                    for part in chunks_of_rows(np.moveaxis(vectors, -2, 0)):
+                        file.write(_converted(part, row.dtype).data)
+        self._counted(counts)
 
     def _read(self, number: int) -> Piece:
-        stored = json.loads(self._tokens(number).read_text())
-        return Piece(stored["tokens"], stored["lengths"], np.load(self._vectors(number), mmap_mode="r"))
+        with self._tokens(number).open("rb") as file:
+            sizes = json.loads(file.readline())
+            start = file.tell()
+        return Piece(
+            self._tokens(number), start, sizes["tokens"], sizes["rows"], np.load(self._vectors(number), mmap_mode="r")
+        )
 
     def pieces(self) -> Iterator[Piece]:
         for number in range(self._count):
             yield self._read(number)
 
     def remove(self) -> None:
+        (self.folder / "manifest.json").unlink()  # first, or a run killed in the middle would leave a job with holes
         shutil.rmtree(self.folder)
+
+
+def _converted(rows: Array, dtype: np.dtype) -> NDArray:
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(rows, dtype=dtype)

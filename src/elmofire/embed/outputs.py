@@ -1,4 +1,4 @@
-"""Files of vectors, written from pieces and read back: HDF5 as AllenNLP laid it out, npz, safetensors.
+"""Files of vectors, what they look like and how they are read: HDF5 as AllenNLP laid it out, npz, safetensors.
 
 HDF5 has one dataset per sentence, named by its number, and `sentence_to_index`; or the numbers alone, or the sentence as the name. The
 other two hold `vectors` of all tokens one after the other, `offsets` (sentence i is rows offsets[i] to offsets[i+1]), and `tokens` (JSON,
@@ -8,29 +8,18 @@ one line a sentence, as bytes).
 import json
 import operator
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import InputError, ModelError
-from elmofire.formats.files import written_aside
 
 # How HDF5 names sentences: by number with an index of the text, by number alone, or by the text itself.
 LAYOUTS = ("index", "numbers", "sentences")
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
-
-_ATTRIBUTE_LIMIT = 60_000  # bytes; HDF5 refuses attributes from 64 KiB on
-
-
-class Piece(NamedTuple):
-    """Some sentences: their tokens, the rows each has, and the rows of all one after the other."""
-
-    tokens: list[list[str]]
-    lengths: list[int]
-    vectors: NDArray  # (rows, width), or (rows, layers, width)
 
 
 def output_format(path: Path) -> str:
@@ -49,118 +38,6 @@ def check_layout(path: Path, layout: str) -> None:
             f"{path}: datasets named by sentence, or without sentence_to_index, are for HDF5 files",
             hint="name the output OUT.hdf5",
         )
-
-
-def write_embeddings(
-    path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any], *, layout: str = "index"
-) -> None:
-    """Write a file whole or not at all; `pieces()` walks over the sentences, and is called more than once."""
-    check_layout(path, layout)
-    if output_format(path) == "hdf5":
-        _write_hdf5(path, pieces, metadata, layout)
-    else:
-        _WRITERS[output_format(path)](path, pieces, metadata)
-
-
-def _write_hdf5(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any], layout: str) -> None:
-    import h5py
-
-    with written_aside(path) as aside, h5py.File(aside, "w") as file:
-        file.attrs["elmofire"] = json.dumps(metadata)
-        index: dict[str, str] = {}
-        number = 0
-        for piece in pieces():
-            first = 0
-            for tokens, length in zip(piece.tokens, piece.lengths, strict=True):
-                rows = piece.vectors[first : first + length]
-                first += length
-                sentence = " ".join(tokens)
-                key = _free_name(file, path, sentence, number) if layout == "sentences" else str(number)
-                dataset = file.create_dataset(key, data=np.moveaxis(rows, 0, -2))
-                listed = json.dumps(tokens)
-                if layout != "numbers" and len(listed) < _ATTRIBUTE_LIMIT:
-                    dataset.attrs["tokens"] = listed
-                if layout == "sentences":
-                    dataset.attrs["number"] = number
-                index[sentence] = key  # a repeated sentence keeps its last number, as it did
-                number += 1
-        if layout == "index":
-            text = h5py.string_dtype(encoding="utf-8")
-            file.create_dataset("sentence_to_index", (1,), dtype=text, data=json.dumps(index))
-
-
-def _free_name(file: Any, path: Path, sentence: str, number: int) -> str:
-    """The sentence, if a dataset can be called so. A slash makes groups of it, and it is found again under the same name."""
-    parts = sentence.split("/")
-    above = [name for end in range(1, len(parts)) if (name := "/".join(parts[:end]))]
-    text = sentence.encode("utf-8", "ignore").decode()  # without lone surrogates, which no file takes
-    nameable = text == sentence and sentence.strip("/.") and "\0" not in sentence
-    if nameable and sentence in file:
-        wrong = "is there twice"
-    elif not nameable or any(hasattr(file.get(name), "shape") for name in above):
-        wrong = "cannot be the name of a dataset"
-    else:
-        return sentence
-    raise InputError(
-        f"{path.name}: sentence {number} ({sentence!r:.60}) {wrong}",
-        hint="leave --use-sentence-keys out: datasets are then named by number",
-    )
-
-
-def _write_npz(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
-    with written_aside(path) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, dtype, shape, parts in _arrays(pieces):
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                for part in parts:
-                    file.write(np.ascontiguousarray(part, dtype=dtype).data)
-        with archive.open("metadata.npy", "w") as file:
-            np.lib.format.write_array(file, np.frombuffer(json.dumps(metadata).encode(), dtype=np.uint8))
-
-
-def _write_safetensors(path: Path, pieces: Callable[[], Iterator[Piece]], metadata: dict[str, Any]) -> None:
-    from elmofire.formats.tensors import write_tensors
-
-    names = {
-        np.dtype(np.float32): "F32",
-        np.dtype(np.float16): "F16",
-        np.dtype(np.int64): "I64",
-        np.dtype(np.uint8): "U8",
-    }
-    arrays = {name: (dtype, shape, parts) for name, dtype, shape, parts in _arrays(pieces)}
-    write_tensors(
-        path,
-        {name: (names[dtype], shape) for name, (dtype, shape, _) in arrays.items()},
-        lambda name: arrays[name][2],
-        metadata={"elmofire": json.dumps(metadata)},
-    )
-
-
-_WRITERS = {"npz": _write_npz, "safetensors": _write_safetensors}
-
-
-def _arrays(
-    pieces: Callable[[], Iterator[Piece]],
-) -> Iterator[tuple[str, np.dtype, tuple[int, ...], Iterable[NDArray]]]:
-    """The three arrays as (name, dtype, shape, parts)."""
-    lengths: list[int] = []
-    text_bytes = 0
-    inner, dtype = (0,), np.dtype(np.float32)
-    for piece in pieces():
-        lengths += piece.lengths
-        text_bytes += sum(len(line) for line in _token_lines(piece))
-        inner, dtype = piece.vectors.shape[1:], piece.vectors.dtype
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    yield "vectors", dtype, (int(offsets[-1]), *inner), (piece.vectors for piece in pieces())
-    yield "offsets", offsets.dtype, offsets.shape, [offsets]
-    lines = (np.frombuffer(b"".join(_token_lines(piece)), dtype=np.uint8) for piece in pieces())
-    yield "tokens", np.dtype(np.uint8), (text_bytes,), lines
-
-
-def _token_lines(piece: Piece) -> Iterator[bytes]:
-    for tokens in piece.tokens:
-        yield json.dumps(tokens).encode() + b"\n"  # ascii only, so that lone surrogates survive
 
 
 class Embeddings:

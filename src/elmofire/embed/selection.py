@@ -1,17 +1,21 @@
 """Which layers a caller wants, and how they become one array."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.engine.batches import Ints
+from elmofire.engine.spill import room
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array
 
 LayerChoice = str | int | Sequence[float]
 Padded = tuple[Array, NDArray[np.bool_]]  # vectors, and where there are any
+
+_CHUNK_BYTES = 1 << 18  # of each layer, where layers are put together
 
 
 @dataclass(frozen=True)
@@ -22,20 +26,32 @@ class Selection:
     shares: tuple[float, ...] | None  # one per layer 0..depth; None: all layers
     width: int
 
-    def combine(self, layers: list[Array]) -> Array:
-        """Layers of (rows, D) -> (rows, D), or (L + 1, rows, D) for all of them."""
-        if self.shares is None:
-            return np.stack(layers)
-        if self.shares[-1] == 1.0 and not any(self.shares[:-1]):
-            return layers[-1]
-        mixed = np.zeros_like(layers[-1])
-        for share, layer in zip(self.shares, layers, strict=True):
-            mixed += np.float32(share) * layer
-        return mixed
+    def combine(self, layers: list[Array], first: int, last: int) -> Array:
+        """Rows first..last of layers (each (rows, D)) -> (last - first, D), or (L + 1, last - first, D) for all of them."""
+        if self.shares is not None and self.shares[-1] == 1.0 and not any(self.shares[:-1]):
+            return layers[-1][first:last]
+        count = last - first
+        combined = room((count, self.width) if self.shares is not None else (len(layers), count, self.width))
+        # Some rows at a time, so that what is in between stays in the cache, however long the sentence.
+        at_once = max(1, _CHUNK_BYTES // (4 * self.width))
+        for start in range(0, count, at_once):
+            here, there = slice(start, start + at_once), slice(first + start, min(first + start + at_once, last))
+            if self.shares is None:
+                for kept, layer in zip(combined, layers, strict=True):
+                    kept[here] = layer[there]
+                continue
+            mixed = combined[here]
+            np.multiply(layers[0][there], self.shares[0], out=mixed)
+            for share, layer in zip(self.shares[1:], layers[1:], strict=True):
+                mixed += share * layer[there]
+        return combined
 
-    def row_bytes(self, layers: int, dtype: str) -> int:
-        """What one token's vectors take."""
-        return self.width * (1 if self.shares is not None else layers + 1) * np.dtype(dtype).itemsize
+    def cut(self, layers: list[Array], sentences: Iterable[Ints]) -> list[Array]:
+        """The same for sentences whose rows lie apart, of a pool that is no larger than it may be."""
+        if self.shares is None:
+            return [np.stack([layer[rows] for layer in layers]) for rows in sentences]
+        combined = self.combine(layers, 0, len(layers[-1]))
+        return [combined[rows] for rows in sentences]
 
     def pooled_shape(self, layers: int) -> tuple[int, ...]:
         """Of what is left when tokens become one."""
@@ -84,7 +100,7 @@ def select(choice: LayerChoice, config: BilmConfig) -> Selection:
             f"layers has {len(weights)} mix weights, but this model has {layers + 1} layers (0 to {layers})"
         )
     powers = np.exp(weights - weights.max())
-    return _mixed(tuple(powers / powers.sum()), config)
+    return _mixed(tuple((powers / powers.sum()).tolist()), config)
 
 
 def _mixed(shares: tuple[float, ...], config: BilmConfig) -> Selection:

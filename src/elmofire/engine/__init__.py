@@ -1,42 +1,88 @@
-"""The model on a CPU: numpy alone, no torch. `Engine` encodes distinct tokens, and runs pools of sentences over them."""
+"""The model on a CPU, without torch. `Engine` encodes distinct tokens, and runs pools of sentences over them."""
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.engine import packed_files, packing
 from elmofire.engine.batches import Pool
-from elmofire.engine.encoder import Encoder
-from elmofire.engine.recurrence import Layer, run_layer
+from elmofire.engine.compiled import floats, kernels_for
+from elmofire.engine.encoder import Encoder, NumpyEncoder
+from elmofire.engine.recurrence import Carried, Layer, NumpyLayer, run_stack
+from elmofire.engine.spill import room
 from elmofire.engine.state import State
-from elmofire.formats.config import FORWARD
+from elmofire.engine.workers import Workers, usable_cores
+from elmofire.errors import InputError
+from elmofire.formats.config import FORWARD, BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
+
+_WORDS_WORTH_A_THREAD = 16  # for fewer, the weights are read anew for too little
+_BYTES_WORTH_A_THREAD = (
+    32 << 20
+)  # of weights that a direction reads: for less, waking a thread takes longer than it saves
 
 Layers = list[Array]  # layers 0..L of a pool, each (rows, directions * width)
 
 
 class Engine:
-    """A biLM built from `Weights`. It holds no state and may be used from several threads."""
+    """A biLM built from `Weights`. It holds no state and may be used from several threads.
 
-    name = "numpy"
+    `threads` are all cores that the process may use, or one in numpy, whose products take the cores they want by themselves.
+    `precision` is float32, int16 or int8; `instruction_set` one of `library.available()`, or `numpy`.
 
-    def __init__(self, weights: Weights, *, threads: int | None = None) -> None:
-        self.config = weights.config
-        self.threads = (
-            threads or 1
-        )  # numpy's products use all cores by themselves, and workers of ours would fight over them
-        self._encoder = Encoder(weights)
-        self._stacks = {
-            direction: [Layer.of(weights, direction, k) for k in range(self.config.layers)]
-            for direction in self.config.directions
-        }
-        self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if self.config.head else None
+    >>> from elmofire import load_weights
+    >>> from elmofire.engine.batches import make_pools
+    >>> engine = Engine(load_weights("random-small"), threads=1)
+    >>> vectors = engine.encode(np.full((3, 50), 261, dtype=np.int32))
+    >>> [pool] = make_pools([np.array([0, 2, 1])], 100)
+    >>> [layer.shape for layer in next(engine.run(vectors, [pool]))]
+    [(3, 256), (3, 256), (3, 256)]
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        threads: int | None = None,
+        precision: str = "float32",
+        instruction_set: str | None = None,
+    ) -> None:
+        config = self.config = weights.config
+        kernels = kernels_for(instruction_set)
+        stacks = [(direction, range(config.layers)) for direction in config.directions]
+        if precision not in packing.PRECISIONS:
+            raise InputError(f"precision is {precision!r}, but should be one of {', '.join(packing.PRECISIONS)}")
+        if kernels is None:
+            if precision != "float32":
+                raise InputError(
+                    f"precision is {precision}, but numpy has float32 only",
+                    hint="integers need the compiled kernels: a wheel that has them, or a C compiler where there is none",
+                )
+            self.name = "numpy"
+            self._encoder = Encoder(config.encoder, NumpyEncoder(weights))
+            self._stacks: dict[str, Sequence[Layer]] = {
+                way: [NumpyLayer.of(weights, way, k) for k in layers] for way, layers in stacks
+            }
+        else:
+            self.name = f"c ({kernels.name})"
+            how = (config, kernels, precision, packed_files.packed_arrays(weights, kernels, precision))
+            self._encoder = Encoder(config.encoder, packing.CompiledEncoder(*how))
+            self._stacks = {way: [packing.CompiledLayer(*how, way, k) for k in layers] for way, layers in stacks}
+        self.threads = threads or (1 if kernels is None else usable_cores())
+        self._workers = Workers(self.threads)
+        self._bytes_a_row = _weights_of_a_direction(config) * packing.PRECISIONS[precision]
+        self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if config.head else None
 
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
-        return self._encoder(ids)
+        parts = min(self.threads, len(ids) // _WORDS_WORTH_A_THREAD)
+        if parts < 2:
+            return self._encoder(ids)
+        return np.concatenate(self._workers.map(self._encoder, np.array_split(ids, parts)))
 
     def run(
         self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
@@ -46,57 +92,62 @@ class Engine:
         A state (with a row for every sentence) is moved on in place, if the depth is the whole model's.
         """
         depth = self.config.layers if depth is None else depth
-        if self.threads == 1:
+        running: deque[tuple[Layers, list[Future[None]]]] = deque()
+        alone = isinstance(pools, Sequence) and len(pools) == 1
+        try:
             for pool in pools:
-                halves = [
-                    self._run_direction(direction, vectors, pool, depth, state) for direction in self.config.directions
-                ]
-                yield self._joined(vectors, pool, halves)
-            return
-        with ThreadPoolExecutor(self.threads) as workers:
-            running: deque = deque()
-            for pool in pools:
-                tasks = [
-                    workers.submit(self._run_direction, direction, vectors, pool, depth, state)
-                    for direction in self.config.directions
-                ]
-                running.append((pool, tasks))
-                if len(running) * len(self.config.directions) > self.threads:
-                    pool, tasks = running.popleft()
-                    yield self._joined(vectors, pool, [task.result() for task in tasks])
+                layers = [room((len(pool.tokens), width)) for width in self.config.layer_widths[: depth + 1]]
+                tasks = [(direction, vectors, pool, layers, state) for direction in self.config.directions]
+                if self.threads == 1 or (alone and len(pool.tokens) * self._bytes_a_row < _BYTES_WORTH_A_THREAD):
+                    for task in tasks:
+                        self._run_direction(*task)
+                    yield layers
+                elif alone:
+                    self._workers.map(lambda task: self._run_direction(*task), tasks)
+                    yield layers
+                else:
+                    running.append((layers, [self._workers.start(self._run_direction, *task) for task in tasks]))
+                    if len(running) * len(tasks) > self.threads:
+                        yield _finished(*running.popleft())
             while running:
-                pool, tasks = running.popleft()
-                yield self._joined(vectors, pool, [task.result() for task in tasks])
+                yield _finished(*running.popleft())
+        finally:
+            for _, futures in running:  # whoever reads no further leaves them behind
+                for future in futures:
+                    future.cancel()
 
-    def _run_direction(
-        self, direction: str, vectors: Array, pool: Pool, depth: int, state: State | None
-    ) -> list[Array]:
-        """Outputs of layers 1..depth in the rows' own order."""
-        config = self.config
-        half = config.directions.index(direction)
-        backward = direction != FORWARD
-        inputs, index = vectors, pool.tokens[pool.mirror] if backward else pool.tokens
-        outputs: list[Array] = []
-        for k, layer in enumerate(self._stacks[direction][:depth]):
-            hidden = np.s_[k, pool.sentences, half * config.projection : (half + 1) * config.projection]
-            memory = np.s_[k, pool.sentences, half * config.cells : (half + 1) * config.cells]
-            if state is None:
-                h = np.zeros((len(pool.lengths), config.projection), dtype=np.float32)
-                c = np.zeros((len(pool.lengths), config.cells), dtype=np.float32)
-            else:
-                h, c = state.hidden[hidden].copy(), state.memory[memory].copy()
-            inputs, index = run_layer(layer, pool, inputs, index, h, c), None
-            outputs.append(inputs[pool.mirror] if backward else inputs)
+    def _run_direction(self, direction: str, vectors: Array, pool: Pool, layers: Layers, state: State | None) -> None:
+        """Write this direction's half of all layers."""
+        stack = self._stacks[direction][: len(layers) - 1]
+        half = self.config.directions.index(direction)
+        carried = self._carried(stack, pool, half, state)
+        for rows, found in run_stack(stack, pool, vectors, backward=direction != FORWARD, carried=carried):
+            for layer, half_layer in zip(layers, found, strict=True):
+                width = half_layer.shape[1]
+                layer[rows, half * width : (half + 1) * width] = half_layer
+        if state is not None:
+            for k, (h, c) in enumerate(carried):
+                hidden, memory = self._places(k, pool, half)
+                state.hidden[hidden], state.memory[memory] = h, c[:, : self.config.cells]
+
+    def _carried(self, stack: Sequence[Layer], pool: Pool, half: int, state: State | None) -> Carried:
+        carried: Carried = []
+        for k, layer in enumerate(stack):
+            h, c = floats(len(pool.lengths), self.config.projection), floats(len(pool.lengths), layer.memory_room)
+            h[:] = c[:] = 0
             if state is not None:
-                state.hidden[hidden], state.memory[memory] = h, c
-        return outputs
+                hidden, memory = self._places(k, pool, half)
+                h[:], c[:, : self.config.cells] = state.hidden[hidden], state.memory[memory]
+            carried.append((h, c))
+        return carried
 
-    def _joined(self, vectors: Array, pool: Pool, halves: list[list[Array]]) -> Layers:
-        words = vectors[pool.tokens]
-        return [
-            np.concatenate([words] * len(halves), axis=1),
-            *[np.concatenate(layer, axis=1) for layer in zip(*halves, strict=True)],
-        ]
+    def _places(self, k: int, pool: Pool, half: int):
+        """Where a layer's h and c of one direction are in a state."""
+        width, cells = self.config.projection, self.config.cells
+        return (
+            np.s_[k, pool.sentences, half * width : (half + 1) * width],
+            np.s_[k, pool.sentences, half * cells : (half + 1) * cells],
+        )
 
     def log_probabilities(self, vectors: Array) -> Array:
         """The head: top vectors of one direction (n, P) -> log-probabilities of every word (n, V)."""
@@ -107,3 +158,15 @@ class Engine:
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits
+
+
+def _weights_of_a_direction(config: BilmConfig) -> int:
+    """How many numbers a row meets on its way through one direction."""
+    stack = f"{config.directions[0]}."
+    return sum(math.prod(shape) for name, shape in tensor_shapes(config).items() if name.startswith(stack))
+
+
+def _finished(layers: Layers, futures: list[Future[None]]) -> Layers:
+    for future in futures:
+        future.result()
+    return layers

@@ -42,24 +42,33 @@ class Pool:
 
     def windows(self, most_rows: int) -> Iterator[tuple[int, int]]:
         """The steps cut into runs [first, last) of at most so many rows, though never less than one step."""
-        first = 0
-        while first < self.steps:
-            last = int(np.searchsorted(self.starts, self.starts[first] + most_rows, side="right")) - 1
-            last = min(max(last, first + 1), self.steps)
-            yield first, last
-            first = last
+        return windows(self.starts, most_rows)
+
+
+def windows(starts: Ints, most_rows: int) -> Iterator[tuple[int, int]]:
+    """Steps that begin at the rows `starts`, cut as `Pool.windows` says."""
+    first, steps = 0, len(starts) - 1
+    while first < steps:
+        last = int(np.searchsorted(starts, starts[first] + most_rows, side="right")) - 1
+        last = min(max(last, first + 1), steps)
+        yield first, last
+        first = last
 
 
 def make_pool(sentences: Sequence[Ints], numbers: Ints) -> Pool:
     """Lay out the sentences `numbers` of `sentences` (each a non-empty array of token indexes)."""
+    if len(numbers) == 1:  # a short one should not wait for it, and a long one needs no more memory than it must
+        tokens = np.array(sentences[int(numbers[0])], dtype=np.int64)
+        starts = np.arange(len(tokens) + 1)
+        return Pool(numbers, starts[-1:], starts, tokens, np.arange(len(tokens) - 1, -1, -1))
     lengths = np.array([len(sentences[number]) for number in numbers], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     numbers, lengths = numbers[order], lengths[order]
     active = np.searchsorted(-lengths, -np.arange(1, lengths[0] + 1), side="right")
     starts = np.concatenate([[0], np.cumsum(active)])
     # Sentence-major first, where both layouts are easy to write down; then scattered to the rows.
-    step = np.concatenate([np.arange(length) for length in lengths])
     sentence = np.repeat(np.arange(len(lengths)), lengths)
+    step = np.arange(len(sentence)) - (np.cumsum(lengths) - lengths)[sentence]
     rows = starts[step] + sentence
     tokens, mirror = np.empty_like(rows), np.empty_like(rows)
     tokens[rows] = np.concatenate([sentences[number] for number in numbers])
@@ -73,17 +82,18 @@ def make_pools(sentences: Sequence[Ints], batch_tokens: int, numbers: Ints | Non
     A longer sentence is a pool of its own.
     """
     chosen = np.arange(len(sentences)) if numbers is None else numbers
+    if len(chosen) == 1:
+        return [make_pool(sentences, chosen)]
     lengths = np.array([len(sentences[int(number)]) for number in chosen], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
+    chosen, ends = chosen[order], np.cumsum(lengths[order])
     pools: list[Pool] = []
-    first, total = 0, 0
-    for position, length in enumerate(lengths[order]):
-        if total and total + length > batch_tokens:
-            pools.append(make_pool(sentences, chosen[order[first:position]]))
-            first, total = position, 0
-        total += int(length)
-    if len(order):
-        pools.append(make_pool(sentences, chosen[order[first:]]))
+    first = 0
+    while first < len(chosen):
+        before = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, before + batch_tokens, side="right")), first + 1)
+        pools.append(make_pool(sentences, chosen[first:last]))
+        first = last
     return pools
 
 

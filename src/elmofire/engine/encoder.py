@@ -1,32 +1,93 @@
-"""Characters -> one vector per word, in numpy: convolutions as matrix products over the positions that a word really has."""
+"""Characters -> one vector per word. The way of a word is written here once; its products are numpy's or compiled ones."""
+
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.formats.config import EncoderConfig
 from elmofire.formats.weights import Array, Weights
 
-_CHUNK_WORDS = 128  # at a time: their responses to the widest filters, some 60 KB a word, stay near the cache
+
+class EncoderProducts(Protocol):
+    """Where an encoder's arithmetic is done."""
+
+    chunk_words: int  # that are worked on at a time
+
+    def words(self, rows: NDArray) -> Array:
+        """Rows of the word table (n, word_dim)."""
+        ...
+
+    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+        """Character ids (n, W), of which `lengths` come before the padding -> pooled responses, through their function (n, filters)."""
+        ...
+
+    def highway(self, k: int, z: Array) -> None:
+        """Highway k over (n, filters), in place."""
+        ...
+
+    def projected(self, z: Array) -> Array:
+        """(n, features) -> (n, E)."""
+        ...
 
 
 class Encoder:
-    """The arrays of the encoder, and how a word goes through them."""
+    """How a word goes through the encoder."""
+
+    def __init__(self, config: EncoderConfig, products: EncoderProducts) -> None:
+        self.config = config
+        self._products = products
+
+    def __call__(self, ids: NDArray) -> Array:
+        """Token ids as `token_ids` makes them (n, columns) -> (n, E)."""
+        out = np.empty((len(ids), self.config.width), dtype=np.float32)
+        characters = ids[:, 1 if self.config.words else 0 :]
+        lengths = spelled_lengths(characters) if self.config.filters else np.zeros(len(ids), dtype=np.int64)
+        order = np.argsort(lengths, kind="stable")
+        for first in range(0, len(order), self._products.chunk_words):
+            rows = order[first : first + self._products.chunk_words]
+            out[rows] = self._chunk(ids[rows], characters[rows], lengths[rows])
+        return out
+
+    def _chunk(self, ids: NDArray, characters: NDArray, lengths: NDArray) -> Array:
+        features: list[Array] = []
+        if self.config.words:
+            words = self._products.words(np.maximum(ids[:, 0] - 1, 0))
+            features.append(np.where(ids[:, :1] > 0, words, np.float32(0)))
+        if self.config.filters:
+            z = self._products.filtered(characters, lengths)
+            for k in range(self.config.highways):
+                self._products.highway(k, z)
+            features.append(z)
+        z = np.concatenate(features, axis=1) if len(features) > 1 else features[0]
+        return self._products.projected(z) if self.config.projection else z
+
+
+def spelled_lengths(ids: NDArray) -> NDArray[np.int64]:
+    """How many columns of each row come before the run of equal ids at its end, which is padding."""
+    differs = ids != ids[:, -1:]
+    return np.where(differs.any(axis=1), ids.shape[1] - np.argmax(differs[:, ::-1], axis=1), 0)
+
+
+class NumpyEncoder:
+    """The products in numpy: convolutions as matrix products over the positions that a word really has."""
+
+    chunk_words = 128  # their responses to the widest filters, some 60 KB a word, stay near the cache
 
     def __init__(self, weights: Weights) -> None:
         config, arrays = weights.config.encoder, weights.arrays
         self.config = config
-        self.words = arrays["encoder.words"] if config.words else None
+        if config.words:
+            self._words = arrays["encoder.words"]
         if config.filters:
-            characters = arrays["encoder.characters"]
-            self.characters = np.concatenate([np.zeros_like(characters[:1]), characters])  # id 0: no token
+            self._characters = with_no_token(arrays["encoder.characters"])
             # (width * character_dim, count): a window of characters laid out flat times all filters of a width
-            self.filters = [
+            self._filters = [
                 arrays[f"encoder.convolutions.{k}.weight"].transpose(2, 1, 0).reshape(-1, count)
                 for k, (_, count) in enumerate(config.filters)
             ]
-            self.filter_bias = np.concatenate(
-                [arrays[f"encoder.convolutions.{k}.bias"] for k in range(len(config.filters))]
-            )
-            self.highways = [
+            self._filter_bias = filter_bias(weights)
+            self._highways = [
                 tuple(
                     arrays[f"encoder.highways.{k}.{name}"]
                     for name in ("gate.weight", "gate.bias", "transform.weight", "transform.bias")
@@ -34,49 +95,38 @@ class Encoder:
                 for k in range(config.highways)
             ]
         if config.projection:
-            self.projection = (arrays["encoder.projection.weight"], arrays["encoder.projection.bias"])
+            self._projection = (arrays["encoder.projection.weight"], arrays["encoder.projection.bias"])
 
-    def __call__(self, ids: NDArray) -> Array:
-        """Token ids as `token_ids` makes them (n, columns) -> (n, E)."""
-        features: list[Array] = []
-        if self.words is not None:
-            features.append(np.where(ids[:, :1] > 0, self.words[np.maximum(ids[:, 0] - 1, 0)], np.float32(0)))
-            ids = ids[:, 1:]
-        if self.config.filters:
-            features.append(self._spelled(ids))
-        z = np.concatenate(features, axis=1) if len(features) > 1 else features[0]
-        return z @ self.projection[0].T + self.projection[1] if self.config.projection else z
+    def words(self, rows: NDArray) -> Array:
+        return self._words[rows]
 
-    def _spelled(self, ids: NDArray) -> Array:
-        """Character ids (n, W) -> what the filters and highways make of them (n, filters)."""
-        lengths = spelled_lengths(ids)
-        order = np.argsort(lengths, kind="stable")
+    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+        # All windows that lie in the padding are alike: one of them, behind the longest word, stands for the rest.
         widest = max(width for width, _ in self.config.filters)
-        out = np.empty((len(ids), self.config.filter_count), dtype=np.float32)
-        for first in range(0, len(order), _CHUNK_WORDS):
-            rows = order[first : first + _CHUNK_WORDS]
-            # All windows that lie in the padding are alike: one of them, behind the longest word, stands for the rest.
-            columns = min(ids.shape[1], int(lengths[rows[-1]]) + widest)
-            out[rows] = self._filtered(ids[rows, :columns])
-        return out
-
-    def _filtered(self, ids: NDArray) -> Array:
-        embedded = self.characters[ids]  # (n, positions, character_dim)
-        banks = zip(self.filters, self.config.filters, strict=True)
+        embedded = self._characters[ids[:, : int(lengths.max()) + widest]]  # (n, positions, character_dim)
+        banks = zip(self._filters, self.config.filters, strict=True)
         z = np.concatenate([convolve_and_pool(embedded, filters, width) for filters, (width, _) in banks], axis=1)
-        z += self.filter_bias  # constant over positions, so after the maximum
-        z = np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
-        for gate_weight, gate_bias, weight, bias in self.highways:
-            gate = sigmoid(z @ gate_weight.T + gate_bias)
-            transformed = np.maximum(z @ weight.T + bias, 0)
-            z += gate * (transformed - z)
-        return z
+        z += self._filter_bias  # constant over positions, so after the maximum
+        return np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
+
+    def highway(self, k: int, z: Array) -> None:
+        gate_weight, gate_bias, weight, bias = self._highways[k]
+        gate = sigmoid(z @ gate_weight.T + gate_bias)
+        transformed = np.maximum(z @ weight.T + bias, 0)
+        z += gate * (transformed - z)
+
+    def projected(self, z: Array) -> Array:
+        return z @ self._projection[0].T + self._projection[1]
 
 
-def spelled_lengths(ids: NDArray) -> NDArray[np.int64]:
-    """How many columns of each row come before the run of equal ids at its end, which is padding."""
-    differs = ids != ids[:, -1:]
-    return np.where(differs.any(axis=1), ids.shape[1] - np.argmax(differs[:, ::-1], axis=1), 0)
+def with_no_token(characters: Array) -> Array:
+    """The character table with row 0 for id 0, which is no token: zeros."""
+    return np.concatenate([np.zeros_like(characters[:1]), characters])
+
+
+def filter_bias(weights: Weights) -> Array:
+    banks = range(len(weights.config.encoder.filters))
+    return np.concatenate([weights.arrays[f"encoder.convolutions.{k}.bias"] for k in banks])
 
 
 def convolve_and_pool(embedded: Array, filters: Array, width: int) -> Array:

@@ -1,19 +1,74 @@
-"""One LSTM layer with projection over a pool, in numpy. Its leaf functions are what compiled kernels stand in for."""
+"""The LSTM layers of one direction over a pool, a window of steps at a time. A layer's arithmetic is numpy's or compiled."""
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints, Pool
 from elmofire.engine.encoder import sigmoid
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array, Weights
 
-_WINDOW_ROWS = 1024  # input gates are computed for so many rows at a time: 64 MB in the original size
+_WINDOW_ROWS = (
+    2048  # at a time: input gates of as many distinct tokens are 128 MB in the original size, and there are rarely half
+)
+
+Carried = list[tuple[Array, Array]]  # h (B, P) and c (B, at least C) of each layer
 
 
-class Layer(NamedTuple):
-    """One layer of one direction; gates in the order input, forget, candidate, output."""
+class Layer(Protocol):
+    """One layer of one direction."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether the input is added to the output."""
+        ...
+
+    @property
+    def memory_room(self) -> int:
+        """Columns of c, of which the first are the cells."""
+        ...
+
+    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
+        """Steps over the rows `starts[0]` .. `starts[-1]` -> their outputs (rows, P). `h` and `c` (B, ..) are moved on in place.
+
+        Row r, counted from `starts[0]`, has the input `inputs[which[r]]`, or `inputs[r]` without `which`: where rows share an
+        input, its part of the gates is computed once.
+        """
+        ...
+
+
+def run_stack(
+    stack: Sequence[Layer], pool: Pool, vectors: Array, *, backward: bool, carried: Carried
+) -> Iterator[tuple[NDArray | slice, list[Array]]]:
+    """Window by window, the pool's rows and what all layers give for them, inputs (layer 0) first.
+
+    Row r's input is `vectors[pool.tokens[r]]`. The state goes on from window to window, so that memory is a window's.
+    """
+    for first, last in pool.windows(_WINDOW_ROWS):
+        starts = pool.starts[first : last + 1]
+        rows = slice(int(starts[0]), int(starts[-1]))
+        if backward:
+            rows = pool.mirror[rows]
+        tokens = pool.tokens[rows]
+        layers = [vectors[tokens]]
+        inputs, which = layers[0], None
+        if stack:  # the first layer's input gates, once for each distinct token
+            distinct, which = np.unique(tokens, return_inverse=True)
+            inputs = vectors[distinct]
+        for layer, (h, c) in zip(stack, carried, strict=True):
+            outputs = layer.run(inputs, which, starts, h, c)
+            if layer.residual:
+                outputs += layers[-1]
+            layers.append(outputs)
+            inputs, which = outputs, None
+        yield rows, layers
+
+
+class NumpyLayer(NamedTuple):
+    """A layer in numpy; gates in the order input, forget, candidate, output."""
 
     weight_ih: Array  # (4C, E or P)
     weight_hh: Array  # (4C, P)
@@ -24,7 +79,7 @@ class Layer(NamedTuple):
     residual: bool
 
     @classmethod
-    def of(cls, weights: Weights, direction: str, k: int) -> "Layer":
+    def of(cls, weights: Weights, direction: str, k: int) -> "NumpyLayer":
         config, arrays = weights.config, weights.arrays
         return cls(
             arrays[f"{direction}.{k}.weight_ih"],
@@ -36,46 +91,41 @@ class Layer(NamedTuple):
             residual=config.skip_connections and k > 0,
         )
 
+    @property
+    def memory_room(self) -> int:
+        return len(self.bias) // 4
+
+    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
+        gates = inputs @ self.weight_ih.T
+        gates += self.bias
+        starts = starts - starts[0]
+        outputs = np.empty((int(starts[-1]), h.shape[1]), dtype=np.float32)
+        room = np.empty((int(starts[1]), len(self.bias)), dtype=np.float32)
+        for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            n = b - a
+            np.matmul(h[:n], self.weight_hh.T, out=room[:n])
+            room[:n] += gates[a:b] if which is None else gates[which[a:b]]
+            update_cells(room[:n], c[:n], self.cell_clip)
+            self._project(room[:n], c[:n], out=h[:n])
+            outputs[a:b] = h[:n]
+        return outputs
+
+    def _project(self, gates: Array, c: Array, *, out: Array) -> None:
+        """The cells through the output gate and the projection."""
+        m = np.tanh(c)
+        m *= gates[:, 3 * c.shape[1] :]
+        if self.weight_hr is None:
+            out[:] = m
+            return
+        np.matmul(m, self.weight_hr.T, out=out)
+        if self.projection_clip is not None:
+            np.clip(out, -self.projection_clip, self.projection_clip, out=out)
+
 
 def bias_with_forget(bias: Array, config: BilmConfig) -> Array:
     bias = bias.astype(np.float32)  # a copy: files keep their own
     bias[config.cells : 2 * config.cells] += np.float32(config.forget_bias)
     return bias
-
-
-def run_layer(layer: Layer, pool: Pool, inputs: Array, index: Ints | None, h: Array, c: Array) -> Array:
-    """All steps of one layer -> its outputs (rows, P). `h` and `c` (B, ..) are the state, moved on in place.
-
-    Row r's input is `inputs[index[r]]`, or `inputs[r]` without an index: where rows share an input, its gates are computed once.
-    """
-    outputs = np.empty((len(pool.tokens), h.shape[1]), dtype=np.float32)
-    gates = np.empty((pool.active(0), len(layer.bias)), dtype=np.float32)
-    for first, last in pool.windows(_WINDOW_ROWS):
-        start, end = int(pool.starts[first]), int(pool.starts[last])
-        if index is None:
-            input_gates, rows = gates_of(inputs[start:end], layer), None
-        else:
-            distinct, rows = np.unique(index[start:end], return_inverse=True)
-            input_gates = gates_of(inputs[distinct], layer)
-        for step in range(first, last):
-            a, b = int(pool.starts[step]), int(pool.starts[step + 1])
-            n = b - a
-            wanted = slice(a - start, b - start) if rows is None else rows[a - start : b - start]
-            np.matmul(h[:n], layer.weight_hh.T, out=gates[:n])
-            gates[:n] += input_gates[wanted]
-            update_cells(gates[:n], c[:n], layer.cell_clip)
-            project(gates[:n], c[:n], layer, out=h[:n])
-            outputs[a:b] = h[:n]
-    if layer.residual:
-        outputs += inputs if index is None else inputs[index]
-    return outputs
-
-
-def gates_of(inputs: Array, layer: Layer) -> Array:
-    """What the inputs alone contribute to the gates."""
-    gates = inputs @ layer.weight_ih.T
-    gates += layer.bias
-    return gates
 
 
 def update_cells(gates: Array, c: Array, clip: float | None) -> None:
@@ -90,15 +140,3 @@ def update_cells(gates: Array, c: Array, clip: float | None) -> None:
     c += i
     if clip is not None:
         np.clip(c, -clip, clip, out=c)
-
-
-def project(gates: Array, c: Array, layer: Layer, *, out: Array) -> None:
-    """The cells through the output gate and the projection."""
-    m = np.tanh(c)
-    m *= gates[:, 3 * c.shape[1] :]
-    if layer.weight_hr is None:
-        out[:] = m
-        return
-    np.matmul(m, layer.weight_hr.T, out=out)
-    if layer.projection_clip is not None:
-        np.clip(out, -layer.projection_clip, layer.projection_clip, out=out)

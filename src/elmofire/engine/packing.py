@@ -1,0 +1,181 @@
+"""A model's weights in the compiled kernels' layout and precision, and the encoder and layers that run on them."""
+
+import mmap
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.engine.batches import Ints, windows
+from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables, floats
+from elmofire.engine.encoder import filter_bias, with_no_token
+from elmofire.engine.recurrence import bias_with_forget
+from elmofire.formats.config import BilmConfig
+from elmofire.formats.weights import Array, Weights
+
+PRECISIONS = {"float32": 4, "int16": 2, "int8": 1}  # bytes of a number
+LAYOUT = 1  # counts up when the same weights would be packed otherwise
+
+_MOST_TABLE_BYTES = 64 << 20  # of the characters' tables; a larger alphabet has them made for the characters at hand
+_MANY_ROWS = 24  # a step, from which on it is better to read the input weights at every step than to store gates
+_STORED_ROWS = 256  # whose gates are stored at a time otherwise: 16 MB in the original size
+
+Arrays = Mapping[str, NDArray]
+
+
+def pack(weights: Weights, kernels: Kernels, precision: str) -> Iterator[tuple[str, NDArray]]:
+    """The model's arrays in the kernels' layout, one by one, so that whoever takes them holds no second copy."""
+    config, arrays = weights.config, weights.arrays
+    encoder, of_encoder = config.encoder, _encoder_kind(precision)
+
+    def matrix(name: str, source: str, kind: str, *, bias: Array | None = None, parts: int = 1):
+        array = arrays[source]
+        packed = kernels.pack(array, kind, parts=parts, bias=bias)
+        _let_go(array)
+        return [(f"{name}.{part}", value) for part, value in packed._asdict().items() if value is not None]
+
+    if encoder.words:
+        yield "encoder.words", arrays["encoder.words"]
+    if encoder.filters:
+        characters = with_no_token(arrays["encoder.characters"])
+        filters = [arrays[f"encoder.convolutions.{k}.weight"] for k in range(len(encoder.filters))]
+        if _has_tables(config):
+            yield "encoder.tables", tables(kernels, characters, filters)
+        else:
+            yield "encoder.characters", characters
+            for k, bank in enumerate(filters):
+                yield f"encoder.filters.{k}", bank
+        yield "encoder.filter_bias", filter_bias(weights)
+    products = [f"encoder.highways.{k}.{part}" for k in range(encoder.highways) for part in ("gate", "transform")]
+    for name in [*(products if encoder.filters else []), *(["encoder.projection"] if encoder.projection else [])]:
+        yield from matrix(name, f"{name}.weight", of_encoder, bias=arrays[f"{name}.bias"])
+    for name in [f"{direction}.{k}" for direction in config.directions for k in range(config.layers)]:
+        bias = bias_with_forget(arrays[f"{name}.bias"], config)
+        yield from matrix(f"{name}.input", f"{name}.weight_ih", precision, bias=bias, parts=4)
+        yield from matrix(f"{name}.recurrent", f"{name}.weight_hh", precision, parts=4)
+        if config.lstm_projection:
+            yield from matrix(f"{name}.projection", f"{name}.weight_hr", precision)
+
+
+def _let_go(array: NDArray | None) -> None:
+    """Give the pages of a mapped file back: they count as this process's memory, and are not needed again."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode == "r" and isinstance(array.base, mmap.mmap):
+            if hasattr(array.base, "madvise"):
+                array.base.madvise(mmap.MADV_DONTNEED)
+            return
+        array = array.base
+
+
+def _encoder_kind(precision: str) -> str:
+    return "int8" if precision == "int8" else "float32"  # int16 would gain little there, and is the LSTM's
+
+
+def _has_tables(config: BilmConfig) -> bool:
+    encoder = config.encoder
+    return 4 * (encoder.characters + 1) * sum(width * count for width, count in encoder.filters) <= _MOST_TABLE_BYTES
+
+
+def tables(kernels: Kernels, characters: Array, filters: list[Array]) -> Array:
+    """What each character (n, dim) adds to each filter, at each place in its window; see `compiled.Tables`."""
+    panel, parts = kernels.panel, []
+    for bank in filters:
+        count, dim, width = bank.shape
+        panels = -(-count // panel)
+        part = floats(panels, width, len(characters), panel)
+        for place in range(width):  # whole panels: the kernels write what is padding too
+            matrix = Matrix(kernels, "float32", dim, panels * panel, kernels.pack(bank[:, :, place], "float32"))
+            matrix.by_panels(characters, out=part[:, place])
+        parts.append(part.ravel())
+    return np.concatenate(parts)
+
+
+class CompiledEncoder:
+    """The encoder's products by compiled kernels; see `encoder.EncoderProducts`."""
+
+    chunk_words = 512
+
+    def __init__(self, config: BilmConfig, kernels: Kernels, precision: str, arrays: Arrays) -> None:
+        self.config = config.encoder
+        self._kernels = kernels
+        self._arrays = arrays
+        kind, encoder = _encoder_kind(precision), config.encoder
+        self._tables = None
+        if encoder.filters:
+            if _has_tables(config):
+                self._tables = self._tables_of(encoder.characters + 1, arrays["encoder.tables"])
+            filters = encoder.filter_count
+            self._highways = [
+                [
+                    _matrix(kernels, kind, arrays, f"encoder.highways.{k}.{part}", filters, filters)
+                    for part in ("gate", "transform")
+                ]
+                for k in range(encoder.highways)
+            ]
+        if encoder.projection:
+            self._projection = _matrix(kernels, kind, arrays, "encoder.projection", encoder.features, encoder.width)
+
+    def words(self, rows: NDArray) -> Array:
+        return self._arrays["encoder.words"][rows]
+
+    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+        known = self._tables
+        if known is None:
+            distinct, places = np.unique(ids, return_inverse=True)
+            ids = places.reshape(ids.shape)
+            filters = [self._arrays[f"encoder.filters.{k}"] for k in range(len(self.config.filters))]
+            numbers = tables(self._kernels, self._arrays["encoder.characters"][distinct], filters)
+            known = self._tables_of(len(distinct), numbers)
+        return self._kernels.spell(ids, lengths, known, tanh=self.config.activation == "tanh")
+
+    def highway(self, k: int, z: Array) -> None:
+        gate, transform = self._highways[k]
+        self._kernels.highway(gate(z), transform(z), z)
+
+    def projected(self, z: Array) -> Array:
+        return self._projection(z)
+
+    def _tables_of(self, characters: int, numbers: Array) -> Tables:
+        widths, counts = np.array(self.config.filters, dtype=np.int64).T.copy()
+        return Tables(characters, widths, counts, numbers, self._arrays["encoder.filter_bias"])
+
+
+class CompiledLayer:
+    """One layer of one direction by compiled kernels; see `recurrence.Layer`."""
+
+    def __init__(
+        self, config: BilmConfig, kernels: Kernels, precision: str, arrays: Arrays, direction: str, k: int
+    ) -> None:
+        name, width = f"{direction}.{k}", config.projection
+        gates = -(-config.cells // kernels.lanes) * kernels.panel  # whole panels of the four gates side by side
+        inputs = config.encoder.width if k == 0 else width
+        projected = config.lstm_projection
+        self.residual = config.skip_connections and k > 0
+        self._input = _matrix(kernels, precision, arrays, f"{name}.input", inputs, gates)
+        self._layer = PackedLayer(
+            kernels,
+            self._input,
+            _matrix(kernels, precision, arrays, f"{name}.recurrent", width, gates),
+            _matrix(kernels, precision, arrays, f"{name}.projection", config.cells, width) if projected else None,
+            cells=config.cells,
+            cell_clip=config.cell_clip,
+            projection_clip=config.projection_clip,
+        )
+        self.memory_room = self._layer.memory_room
+
+    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
+        if which is not None:
+            return self._layer.run(starts, h, c, gates=self._input.by_panels(inputs), which=which)
+        if len(inputs) >= _MANY_ROWS * (len(starts) - 1):
+            return self._layer.run(starts, h, c, inputs=inputs)
+        outputs = []
+        for first, last in windows(starts, _STORED_ROWS):
+            rows = slice(int(starts[first] - starts[0]), int(starts[last] - starts[0]))
+            gates = self._input.by_panels(inputs[rows])
+            outputs.append(self._layer.run(starts[first : last + 1], h, c, gates=gates))
+        return np.concatenate(outputs)
+
+
+def _matrix(kernels: Kernels, kind: str, arrays: Arrays, name: str, depth: int, columns: int) -> Matrix:
+    packed = Packed(*[arrays.get(f"{name}.{part}") for part in Packed._fields])  # pyright: ignore[reportArgumentType]
+    return Matrix(kernels, kind, depth, columns, packed)

@@ -1,0 +1,128 @@
+"""Threads change nothing but the time: not the vectors, not their order, and they are there in a forked process too."""
+
+import os
+
+import numpy as np
+import pytest
+from models import lively, tiny
+
+from elmofire.engine import Engine, library, packing, recurrence, workers
+from elmofire.engine.batches import make_pools, token_ids
+
+CONFIG = tiny(cells=40, projection=12, encoder_width=12)
+WEIGHTS = lively(CONFIG, seed=4)
+TOKENS = [f"w{n}" for n in range(90)]
+
+
+def results(engine, depth=None):
+    rng = np.random.default_rng(0)
+    sentences = [rng.integers(0, len(TOKENS), length) for length in rng.integers(1, 30, 40)]
+    vectors = engine.encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+    return [np.concatenate(layers, axis=1) for layers in engine.run(vectors, make_pools(sentences, 60), depth=depth)]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_worth_a_thread(monkeypatch):
+    monkeypatch.setattr("elmofire.engine._WORDS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("elmofire.engine._BYTES_WORTH_A_THREAD", 0)
+
+
+@pytest.mark.parametrize("instruction_set", ["numpy", *library.available()])
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_any_number_of_threads_gives_the_same_pools_in_order(instruction_set, threads):
+    expected = results(Engine(WEIGHTS, threads=1, instruction_set=instruction_set))
+    found = results(Engine(WEIGHTS, threads=threads, instruction_set=instruction_set))
+    assert len(found) == len(expected) > 5
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("instruction_set", library.available())
+@pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
+def test_compiled_kernels_give_the_same_bits_whatever_the_threads(instruction_set, precision):
+    settings = {"precision": precision, "instruction_set": instruction_set}
+    for x, y in zip(
+        results(Engine(WEIGHTS, threads=1, **settings)), results(Engine(WEIGHTS, threads=4, **settings)), strict=True
+    ):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("instruction_set", library.available())
+@pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
+def test_compiled_kernels_give_a_sentence_the_same_bits_whatever_its_batch(monkeypatch, instruction_set, precision):
+    monkeypatch.setattr(packing, "_MANY_ROWS", 3)  # so that input gates are stored in some windows, and not in others
+    engine = Engine(WEIGHTS, precision=precision, instruction_set=instruction_set)
+    rng = np.random.default_rng(1)
+    sentences = [rng.integers(0, len(TOKENS), length) for length in (30, 11, 11, 5, 4, 2, 1)]
+    ids = token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet)
+    vectors = engine.encode(ids)
+    np.testing.assert_array_equal(np.concatenate([engine.encode(ids[n : n + 1]) for n in range(len(ids))]), vectors)
+    for rows in (2048, 7, 1):
+        monkeypatch.setattr(recurrence, "_WINDOW_ROWS", rows)
+        pool = make_pools(sentences, 1000)[0]
+        together = np.concatenate(next(iter(engine.run(vectors, [pool]))), axis=1)
+        for b, number in enumerate(pool.sentences):
+            alone = make_pools(sentences, 1000, np.array([number]))
+            np.testing.assert_array_equal(
+                np.concatenate(next(iter(engine.run(vectors, alone))), axis=1), together[pool.rows_of(b)]
+            )
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_less_depth_gives_the_first_layers_of_the_same_run(depth):
+    engine = Engine(WEIGHTS, threads=2)
+    for x, y in zip(results(engine, depth), results(engine), strict=True):
+        np.testing.assert_array_equal(x, y[:, : x.shape[1]])
+        assert x.shape[1] == sum(CONFIG.layer_widths[: depth + 1])
+
+
+def test_an_error_in_a_thread_reaches_the_caller_and_ends_the_rest():
+    engine = Engine(WEIGHTS, threads=2)
+    pools = make_pools([np.array([0, 1, 2])] * 9, 3)
+    broken = [*pools[:3], pools[3].__class__(**{**pools[3].__dict__, "tokens": np.array([0, 99, 0])}), *pools[4:]]
+    vectors = engine.encode(token_ids(TOKENS[:3], CONFIG, None, WEIGHTS.alphabet))
+    found = []
+    with pytest.raises(IndexError):
+        found.extend(engine.run(vectors, broken))
+    assert len(found) == 3
+    assert len(list(engine.run(vectors, pools))) == 9
+
+
+def test_whoever_stops_reading_stops_the_run():
+    engine = Engine(WEIGHTS, threads=2)
+    asked = []
+
+    def pools():
+        for pool in make_pools([np.array([0, 1, 2])] * 50, 3):
+            asked.append(pool)
+            yield pool
+
+    vectors = engine.encode(token_ids(TOKENS[:3], CONFIG, None, WEIGHTS.alphabet))
+    run = engine.run(vectors, pools())
+    next(run)
+    run.close()
+    assert len(asked) <= 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    engine = Engine(WEIGHTS, threads=2)
+    expected = results(engine)
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        same = all(np.array_equal(x, y) for x, y in zip(results(engine), expected, strict=True))
+        os.write(writer, b"same" if same else b"different")
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        assert answer.read() == b"same"
+    os.waitpid(child, 0)
+
+
+def test_compiled_kernels_use_the_cores_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert workers.usable_cores() == 3
+    assert Engine(WEIGHTS, instruction_set="numpy").threads == 1
+    if library.available():
+        assert Engine(WEIGHTS).threads == 3
