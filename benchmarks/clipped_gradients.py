@@ -219,6 +219,10 @@ def main() -> None:
             given = how | {"masks": masks if clip and how.get("masks") else None, "clips": clip is not None}
             wished, counts = exact(**given)
             show("clips" if clip else "no clips", title, found, wished)
+        # No kernel at all: what rounding alone makes of float64.
+        same = {"masks": masks if clip else None, "clips": clip is not None}
+        rounded = exact(**same, operands=True, tanh=True, gates=True)[0]
+        show("clips" if clip else "no clips", "float64 with all that, in the kernels' place", rounded, exact(**same)[0])
         print(f"{counts[0]} memories and {counts[1]} projections clipped" if clip else "")
 
 

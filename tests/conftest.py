@@ -1,6 +1,19 @@
 """The head of every log says which compiled kernels these tests ran on, and which this machine lacks."""
 
+import os
+import tempfile
+
+import pytest
+
 from elmofire.engine import library
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_its_own():
+    """Packed weights and downloads of the tests are not left in the user's cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("ELMOFIRE_HOME", folder)
+        yield
 
 
 def pytest_report_header() -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmofire.embed.device import cuda_devices
 from elmofire.engine import library
 from elmofire.engine.batches import token_ids
 from elmofire.engine.encoder import Encoder, NumpyEncoder
@@ -78,16 +79,16 @@ def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
     return (2 * config.projection) ** -0.5
 
 
-ENGINES = ["numpy", *library.available(), "torch"]
+ENGINES = ["numpy", *library.available(), "torch", *(["cuda"] if cuda_devices() else [])]
 DEVICES = ["cpu", "cpu:0"]  # the CPU engine, and torch, whose CPU is a device with a number
 
 
 def embedder_on(engine: str, weights: Weights, **settings):
-    """An Embedder whose model runs in numpy, on the compiled kernels of an instruction set, or in torch on the CPU."""
+    """An Embedder whose model runs in numpy, on the compiled kernels of an instruction set, in torch on the CPU, or on a GPU."""
     from elmofire import Embedder
 
-    if engine == "torch":
-        return Embedder(weights, device="cpu:0", **settings)
+    if engine in ("torch", "cuda"):
+        return Embedder(weights, device="cpu:0" if engine == "torch" else "cuda", **settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELMOFIRE_CPU", engine)
         return Embedder(weights, device="cpu", **settings)

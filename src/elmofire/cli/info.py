@@ -20,6 +20,7 @@ def info(model: str, as_json: bool) -> None:
     from elmofire import __version__
     from elmofire.embed.device import cuda_devices
     from elmofire.embed.embedder import Embedder
+    from elmofire.engine import library
 
     try:
         torch = importlib.metadata.version("torch")
@@ -32,9 +33,13 @@ def info(model: str, as_json: bool) -> None:
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "torch": torch,
+        "compiled_kernels": library.available() or "none: numpy serves",
+        "not_compiled_for": library.missing() or None,
         "gpus": cuda_devices(),
         "device": "cuda" if torch and cuda_devices() else "cpu",
     }
+    if here["device"] == "cuda":
+        here["lstmp_on_the_gpu"] = _paths()
     if as_json:
         click.echo(json.dumps({**described, "here": here}))
         return
@@ -42,6 +47,22 @@ def info(model: str, as_json: bool) -> None:
         click.echo(click.style(title, bold=True))
         for key, value in table.items():
             click.echo(f"  {key.replace('_', ' '):<18} {_shown(value)}")
+
+
+def _paths() -> dict[str, str]:
+    """Which way the LSTMs go on the GPU, in each precision, and what keeps them from the others."""
+    import torch
+
+    from elmofire.kernels.paths import PATHS, PRECISIONS, choose_path, why_not
+
+    found: dict[str, str] = {}
+    gpu = torch.device("cuda")
+    for precision, dtype in PRECISIONS.items():
+        sentence, batch = (choose_path("auto", gpu, dtype, rows) for rows in (1, 1024))
+        reasons = [f"not {path}: {why}" for path in PATHS if (why := why_not(path, gpu, dtype))]
+        chosen = batch if batch == sentence else f"{batch}, {sentence} for a few sentences"
+        found[precision] = "; ".join([chosen, *reasons])
+    return found
 
 
 def _shown(value: object) -> str:

@@ -32,7 +32,7 @@ class Inputs:
 
         for file in self._files:
             for sentence in read_sentences(file, format=self._format, pretokenized=self._pretokenized):
-                tokens = [token.text for token in elmo.tokenize(sentence)] if isinstance(sentence, str) else sentence
+                tokens = elmo.words(sentence) if isinstance(sentence, str) else sentence
                 self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
                 yield tokens
 

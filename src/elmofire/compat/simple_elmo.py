@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.embed.embedder import Embedder
-from elmofire.engine.encoder import Encoder
+from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.weights import Array, Weights
@@ -182,7 +182,8 @@ class ElmoModel:
     @property
     def _no_token(self) -> dict[str, Array]:
         """What stood behind a sentence's end: layer 0 of "no token", zeros in the others."""
-        word = Encoder(self._weights)(np.zeros((1, self.max_chars), dtype=np.int32))[0]
+        encoder = Encoder(self._weights.config.encoder, NumpyEncoder(self._weights))
+        word = encoder(np.zeros((1, self.max_chars), dtype=np.int32))[0]
         layers = np.zeros((self.n_layers, self.vector_size), dtype=np.float32)
         layers[0] = np.tile(word, len(self._weights.config.directions))
         return {"all": layers[:, None], "average": layers.mean(axis=0), "top": layers[-1]}

@@ -240,16 +240,20 @@ class Embedder:
         >>> Embedder.load("random-small").tokenize("Don't!")
         [Token(text='Do', start=0, end=2), Token(text="n't", start=2, end=5), Token(text='!', start=5, end=6)]
         """
+        return self._own_tokenizer()(text)
+
+    def words(self, text: str) -> list[str]:
+        """The tokens of a sentence without their places."""
+        return self._own_tokenizer().words(text)
+
+    def _own_tokenizer(self):
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self.tokenizer_info)
-        return self._tokenizer(text)
+        return self._tokenizer
 
     def token_lists(self, sentences: Sentences) -> Iterator[list[str]]:
         """Token lists as they are, strings tokenized; a bare string or a mixture is an error."""
-        return token_lists(sentences, self._words)
-
-    def _words(self, text: str) -> list[str]:
-        return [token.text for token in self.tokenize(text)]
+        return token_lists(sentences, self.words)
 
     def clear_cache(self) -> None:
         """Forget the words seen so far: vectors stay the same, short of rounding."""

@@ -221,7 +221,7 @@ def _tile(s: Sizes) -> dict[str, int]:
     """A wave has few outputs and many units to sum: smaller tiles for smaller batches, so that all processors have one."""
     rows = min(s.row_tile, 64)
     if s.dtype == torch.float32:
-        return {"ROWS": rows, "COLUMNS": 32, "DEPTH": 64, "num_warps": 4, "num_stages": 2}
+        return {"ROWS": rows, "COLUMNS": 32, "DEPTH": 64, "num_warps": 4, "num_stages": 4}
     if s.B_ >= 1024 and s.P_ % 128 == 0:
         return {"ROWS": rows, "COLUMNS": 128, "DEPTH": 64, "num_warps": 4, "num_stages": 4}
     if s.B_ >= 512:
