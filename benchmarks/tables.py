@@ -121,7 +121,52 @@ def lstmp() -> list[list[str]]:
     return [["device", "mode", "cells/projection", *head], *rows]
 
 
+_PARTS = {
+    "gates_forward": "gates and memories, forward (Gluon)",
+    "gates_backward": "gates and memories, backward (Gluon)",
+    "project_forward": "projection, forward (Triton)",
+    "project_backward": "gradients of h summed (Triton)",
+    "move_gates": "weights packed, their gradients unpacked (Triton)",
+    "nvjet_sm90_tss": "weights' gradients (cuBLAS)",
+    "nvjet_sm90_tst": "gradients of x and h (cuBLAS)",
+}
+
+
+def lstmp_profile() -> list[list[str]]:
+    """By part; what is none of the named is small copies and sums."""
+    batches: dict[int, dict[str, float]] = {}
+    for record in newest("lstmp_profile", "batch", "kernel"):
+        part = next((name for start, name in _PARTS.items() if record["kernel"].startswith(start)), "copies and sums")
+        parts = batches.setdefault(record["batch"], {})
+        parts[part] = parts.get(part, 0) + record["microseconds"]
+    head = ["part", *[f"batch {batch}, ms" for batch in batches], *[f"batch {batch}, share" for batch in batches]]
+    rows = [
+        [*_PARTS.values(), "copies and sums"],
+        *[[parts.get(name, 0) for name in [*_PARTS.values(), "copies and sums"]] for parts in batches.values()],
+    ]
+    totals = [sum(parts.values()) for parts in batches.values()]
+    body = [
+        [
+            name,
+            *[f"{value / 1000:.2f}" for value in values],
+            *[f"{value / total:.0%}" for value, total in zip(values, totals, strict=True)],
+        ]
+        for name, *values in zip(*rows, strict=True)
+    ]
+    return [head, *body, ["all", *[f"{total / 1000:.2f}" for total in totals], *["100%" for _ in totals]]]
+
+
+def clipped_gradients() -> list[list[str]]:
+    rows = [["regime", "held against", "outputs", "gradient of the inputs", "largest gradient"]]
+    for record in newest("clipped_gradients", "regime", "reference"):
+        figures = [f"{record[key]:.1e}" for key in ("outputs", "d inputs", "largest gradient")]
+        rows.append([record["regime"], record["reference"], *figures])
+    return rows
+
+
 TABLES = {
+    "lstmp_profile": lstmp_profile,
+    "clipped_gradients": clipped_gradients,
     "embed_corpus": embed_corpus,
     "embed_single": embed_single,
     "embed_errors": embed_errors,

@@ -73,7 +73,7 @@ def test_a_full_gpu_halves_the_batches_and_goes_on(monkeypatch):
     )  # all steps at once, so that the pool's size is what counts
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (200 << 20)) / total)
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (120 << 20)) / total)
     try:
         found = elmo.embed(sentences)
     finally:

@@ -207,10 +207,11 @@ def test_a_step_can_be_captured_in_a_cuda_graph():
     characters, weights, biases, grad = rest
     ids = ids.cuda()
     leaves = [t.float().cuda().requires_grad_() for t in (characters, *weights, *biases)]
+    grad = grad.to("cuda", torch.bfloat16)
 
     def step():
         pooled = conv_pool(ids, leaves[0], leaves[1:3], leaves[3:], path="triton", precision="bfloat16")
-        return [pooled, *torch.autograd.grad(pooled, leaves, grad.to(pooled))]
+        return [pooled, *torch.autograd.grad(pooled, leaves, grad)]
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -15,6 +15,7 @@ from elmofire.cli.options import (
     model_of,
     model_option,
     options_option,
+    precision_option,
     pretokenized_option,
     quiet_option,
     threads_option,
@@ -54,6 +55,7 @@ _NUMBERS_AT_ONCE = 1 << 16  # of a line of JSON
 @click.option("--boundaries", is_flag=True, help="Keep the vectors of the start and end markers.")
 @options_option
 @device_option
+@precision_option
 @threads_option
 @json_option
 @quiet_option
@@ -69,6 +71,7 @@ def embed(
     boundaries: bool,
     options: str | None,
     device: str,
+    precision: str,
     threads: int | None,
     layout: str,
     batch_tokens: int | None,
@@ -89,7 +92,8 @@ def embed(
         from elmofire.embed.outputs import check_layout
 
         check_layout(Path(output), layout)
-    elmo = Embedder(load_weights(model_of(model), options=options), device=device, threads=threads)
+    weights = load_weights(model_of(model), options=options)
+    elmo = Embedder(weights, device=device, precision=precision, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
     resumed = 0

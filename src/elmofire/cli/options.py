@@ -19,6 +19,13 @@ format_option = click.option(
 device_option = click.option(
     "--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda."
 )
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["float32", "int16", "int8", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Of the arithmetic; int16 and int8 are the CPU's, bfloat16 a GPU's.",
+)
 threads_option = click.option("--threads", type=click.IntRange(min=1), help="Of the CPU.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")

@@ -68,6 +68,7 @@ def embed_to_file(
         "model": elmo.info()["model"],
         "layers": choice,
         "dtype": dtype,
+        "precision": elmo.info()["precision"],
         "boundaries": boundaries,
         "tokenizer": tokenizer,
     }
@@ -77,7 +78,9 @@ def embed_to_file(
     lock = FileLock(f"{output}.lock")
     try:
         with lock.acquire(timeout=0):
-            parts = Parts(output, {**metadata, "input": input_stamp, "stamp": elmo.stamp})
+            parts = Parts(
+                output, {**metadata, "engine": elmo.info()["engine"], "input": input_stamp, "stamp": elmo.stamp}
+            )
             done = parts.sentences
             if done and progress:
                 progress(done, 0)

@@ -80,8 +80,10 @@ def run_all_waves(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> None:
     ahead = {} if s.dtype == torch.float32 else {"out_dtype": torch.float32}
     first = torch.bmm(x, packed.weight[: s.D, :, : s.X_].transpose(1, 2), **ahead)
     half = s.dtype == torch.bfloat16
-    # Two programs a processor hide more of the memory's latency; in float32, with its split products, registers are for one.
-    programs = (2 if half else 1) * torch.cuda.get_device_properties(device).multi_processor_count
+    # Two programs a processor hide more of the memory's latency. Registers are for one in float32, with its split products, and shared
+    # memory on all but the large processors.
+    twice = half and torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0), (10, 3))
+    programs = (2 if twice else 1) * torch.cuda.get_device_properties(device).multi_processor_count
     long = 256 if half else 128
     all_waves[(programs,)](
         f.xh, packed.weight, packed.bias, packed.projection, f.c, f.m, f.outputs, rows.lengths, rows.resets, first, arrivals,
