@@ -68,4 +68,4 @@ bench: .venv/dev.stamp .peer/bin/python
 	@touch $@
 
 clean:
-	rm -rf .venv .wheels .peer .sanitize src/elmofire/engine/libelmofire* dist build
+	rm -rf .venv .wheels .peer .sanitize src/elmofire/engine/compiled/libelmofire* dist build

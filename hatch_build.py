@@ -28,7 +28,7 @@ class CompiledKernels(BuildHookInterface):
         report = compiler.build(Path(self._aside.name))
         self._say(report)
         for file in report.built.values():
-            build_data["force_include"][str(file)] = f"elmofire/engine/{file.name}"
+            build_data["force_include"][str(file)] = f"elmofire/engine/compiled/{file.name}"
         if report.built:
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{_platform_tag()}"  # no Python ABI is in it: one wheel serves every version
@@ -45,8 +45,8 @@ class CompiledKernels(BuildHookInterface):
 
 
 def _build_module(root: Path) -> ModuleType:
-    """`engine/build.py` by its path: the package around it cannot be imported before its dependencies are installed."""
-    spec = importlib.util.spec_from_file_location("elmofire_build", root / "src/elmofire/engine/build.py")
+    """`engine/compiled/build.py` by its path: the package around it cannot be imported before its dependencies are installed."""
+    spec = importlib.util.spec_from_file_location("elmofire_build", root / "src/elmofire/engine/compiled/build.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from elmofire.engine import library
+from elmofire.engine.compiled import library
 
 
 @pytest.fixture(scope="session", autouse=True)

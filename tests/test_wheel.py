@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elmofire.engine import build, library
+from elmofire.engine.compiled import build, library
 
 ROOT = Path(__file__).parents[1]
 WHEELS = ROOT / ".wheels"
@@ -129,7 +129,7 @@ def test_the_installed_wheel_uses_the_kernels_it_was_built_with(wheel, python, t
     assert not wheel.name.endswith("-any.whl")
     assert libraries_in(wheel) == {build.library_file(Path(), name).name for name in build.instruction_sets()}
     program = (
-        "from elmofire.engine import library; best = library.load(); "
+        "from elmofire.engine.compiled import library; best = library.load(); "
         "print(*library.available()); print(best.name, 'site-packages' in best.handle._name)"
     )
     done = finished(python, "-c", program, cwd=tmp_path, CC="no-such-compiler")

@@ -14,7 +14,8 @@ from models import lively, tiny
 from elmofire import Embedder, open_embeddings, save_weights
 from elmofire.embed import selection, writers
 from elmofire.embed.job import embed_to_file
-from elmofire.engine import library, spill
+from elmofire.engine import spill
+from elmofire.engine.compiled import library
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is mapped, and how much memory is whose")
 

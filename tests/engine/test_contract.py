@@ -7,7 +7,8 @@ import pytest
 import torch
 from models import ENGINES, embedder_on, lively, tiny, words_only
 
-from elmofire.engine import definition, library, packing
+from elmofire.engine import definition
+from elmofire.engine.compiled import library, packing
 from elmofire.engine.batches import token_ids
 from elmofire.engine.state import State
 from elmofire.formats.config import EncoderConfig

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmofire.engine import library
+from elmofire.engine.compiled import library
 from elmofire.engine.compiled import Matrix, PackedLayer, Tables, kernels_for
-from elmofire.engine.packing import tables
+from elmofire.engine.compiled.packing import tables
 
 SETS = library.available()
 KINDS = ["float32", "int16", "int8"]

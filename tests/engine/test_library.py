@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import elmofire
-from elmofire.engine import build, library
+from elmofire.engine.compiled import build, library
 
 SOURCE = Path(elmofire.__file__).parent
 STUB = """
@@ -23,9 +23,9 @@ EXPORT const char *elmofire_source_hash(void) { return ELMOFIRE_SOURCE_HASH; }
 EXPORT const char *elmofire_isa(void) { return ELMOFIRE_ISA; }
 EXPORT int elmofire_answer(void) { return %(answer)s; }
 """
-SAY = "from elmofire.engine import library; print(*library.available())"
-ANSWER = "from elmofire.engine import library; print(library.load().handle.elmofire_answer())"
-LOAD_TWICE = "from elmofire.engine import library; print(library.load(), library.load())"
+SAY = "from elmofire.engine.compiled import library; print(*library.available())"
+ANSWER = "from elmofire.engine.compiled import library; print(library.load().handle.elmofire_answer())"
+LOAD_TWICE = "from elmofire.engine.compiled import library; print(library.load(), library.load())"
 NUMPY_SERVES = "elmofire: no compiled kernels, so numpy serves"
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C compiler")
@@ -68,7 +68,7 @@ def run(checkout: Path, program: str, **environment: str) -> tuple[str, str]:
 
 
 def libraries(checkout: Path) -> list[Path]:
-    return sorted((checkout / "src/elmofire/engine").glob("libelmofire_*"))
+    return sorted((checkout / "src/elmofire/engine/compiled").glob("libelmofire_*"))
 
 
 def logging_compiler(folder: Path, *, refuses: str = "no such flag") -> tuple[Path, Path]:
@@ -169,9 +169,9 @@ def test_a_set_that_the_compiler_cannot_build_is_left_out_and_not_tried_again(ch
     compiler, log = logging_compiler(tmp_path, refuses="-mavx2")
     assert run(checkout, SAY, CC=str(compiler)) == ("portable", "")
     calls = log.read_text()
-    reason = "from elmofire.engine import library; print(library.missing()['avx2'])"
+    reason = "from elmofire.engine.compiled import library; print(library.missing()['avx2'])"
     assert run(checkout, reason, CC=str(compiler)) == (
-        f"{checkout}/src/elmofire/engine/libelmofire_avx2.so is not there",
+        f"{checkout}/src/elmofire/engine/compiled/libelmofire_avx2.so is not there",
         "",
     )
     assert log.read_text() == calls
@@ -254,7 +254,7 @@ def test_an_installed_library_that_is_none_is_not_used(checkout, tmp_path, conte
 @needs_compiler
 def test_a_library_under_another_name_is_not_used(checkout):
     run(checkout, SAY)
-    engine = checkout / "src/elmofire/engine"
+    engine = checkout / "src/elmofire/engine/compiled"
     portable = build.library_file(engine, "portable")
     for name in build.instruction_sets()[:-1]:
         shutil.copy(portable, build.library_file(engine, name))
@@ -270,14 +270,14 @@ def test_numpy_can_be_asked_for_and_is_no_news(checkout):
 
 @needs_compiler
 def test_the_environment_names_a_set_and_an_argument_goes_before_it(checkout):
-    program = "from elmofire.engine import library; print(library.load().name, library.load('numpy'))"
+    program = "from elmofire.engine.compiled import library; print(library.load().name, library.load('numpy'))"
     assert run(checkout, program, ELMOFIRE_CPU="portable") == ("portable None", "")
 
 
 @pytest.mark.parametrize("name", ["portable", "avx1024"])
 def test_a_request_that_cannot_be_met_is_an_error(checkout, name):
     program = (
-        "from elmofire.engine import library\nfrom elmofire import InputError\n"
+        "from elmofire.engine.compiled import library\nfrom elmofire import InputError\n"
         "try:\n    library.load({})\nexcept InputError as error:\n    print(error)"
     )
     why = "false failed: exit code 1" if name == "portable" else "there is no such set"

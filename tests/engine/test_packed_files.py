@@ -13,7 +13,8 @@ import pytest
 from models import lively, tiny
 
 from elmofire import load_weights, save_weights
-from elmofire.engine import Engine, library, packed_files, packing
+from elmofire.engine import Engine
+from elmofire.engine.compiled import library, packed_files, packing
 from elmofire.engine.batches import make_pool, token_ids
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no compiled kernels on this machine")
@@ -194,7 +195,7 @@ def test_the_files_not_used_for_longest_go_first(home, model, monkeypatch):
 
 def test_processes_that_start_at_the_same_time_all_get_their_vectors(home, model):
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from elmofire.engine import packed_files; "
+        "import sys; sys.path.insert(0, sys.argv[1]); from elmofire.engine.compiled import packed_files; "
         "packed_files._LEAST_PARAMETERS = 0; from engine.test_packed_files import *; "
         "sys.stdout.buffer.write(vectors(load_weights(sys.argv[2])).tobytes())"
     )

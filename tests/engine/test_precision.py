@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from models import lively
 
-from elmofire.engine import Engine, library
+from elmofire.engine import Engine
+from elmofire.engine.compiled import library
 from elmofire.engine.batches import make_pool, token_ids
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig, small

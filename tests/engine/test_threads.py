@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from models import lively, tiny
 
-from elmofire.engine import Engine, library, packing, recurrence, workers
+from elmofire.engine import Engine, recurrence, workers
+from elmofire.engine.compiled import library, packing
 from elmofire.engine.batches import make_pools, token_ids
 
 CONFIG = tiny(cells=40, projection=12, encoder_width=12)

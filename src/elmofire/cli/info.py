@@ -20,7 +20,7 @@ def info(model: str, as_json: bool) -> None:
     from elmofire import __version__
     from elmofire.embed.device import cuda_devices
     from elmofire.embed.embedder import Embedder
-    from elmofire.engine import library
+    from elmofire.engine.compiled import library
 
     try:
         torch = importlib.metadata.version("torch")

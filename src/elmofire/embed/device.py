@@ -4,7 +4,7 @@ import ctypes
 import sys
 
 from elmofire.engine import Engine
-from elmofire.engine.packing import PRECISIONS
+from elmofire.engine.compiled.packing import PRECISIONS
 from elmofire.errors import InputError
 from elmofire.formats.weights import Weights
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine import packed_files, packing
+from elmofire.engine.compiled import packed_files, packing
 from elmofire.engine.batches import Pool
 from elmofire.engine.compiled import floats, kernels_for
 from elmofire.engine.encoder import Encoder, NumpyEncoder

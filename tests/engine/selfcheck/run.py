@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from elmofire.engine import build, library
+from elmofire.engine.compiled import build, library
 
 PROGRAM = Path(__file__).parent / "selfcheck.c"
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]

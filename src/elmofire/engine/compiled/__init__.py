@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints
-from elmofire.engine.library import Library, load
+from elmofire.engine.compiled.library import Library, load
 from elmofire.formats.weights import Array
 
 KINDS = {"float32": 0, "int16": 1, "int8": 2}

@@ -1,6 +1,6 @@
 """Opens the compiled kernels: a shared library for each instruction set, of which the best that this processor runs serves.
 
-A library is used if its ABI number is the one that `compiled.py` was written for and its source hash is that of the
+A library is used if its ABI number is the one that this package was written for and its source hash is that of the
 sources beside it. In a checkout, libraries that are missing or older than the sources are compiled first.
 """
 
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from elmofire.engine import build
+from elmofire.engine.compiled import build
 from elmofire.errors import InputError
 
 ABI = 1  # ELMOFIRE_ABI of kernels.h
@@ -131,7 +131,7 @@ def _opened(folder: Path, name: str) -> Library | str:
 
 def _refreshed(folder: Path) -> dict[str, str]:
     """In a checkout, compile what is missing or older than the sources; what could not be, and why."""
-    in_checkout = (folder.parents[2] / "hatch_build.py").is_file()
+    in_checkout = (folder.parents[3] / "hatch_build.py").is_file()
     if not in_checkout or _is_current(folder):
         return {}
     if not os.access(folder, os.W_OK):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-SOURCES = FOLDER / "c"
+SOURCES = FOLDER.parent / "c"
 
 COMMON = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")

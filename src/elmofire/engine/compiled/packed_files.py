@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.compiled import ALIGNMENT, Kernels
-from elmofire.engine.packing import LAYOUT, Arrays, pack
+from elmofire.engine.compiled.packing import LAYOUT, Arrays, pack
 from elmofire.errors import ModelError
 from elmofire.formats.catalogue import cache_folder
 from elmofire.formats.weights import FileArrays, Source, Weights
