@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from elmofire.embed.device import cuda_devices
-from elmofire.engine.compiled import library
 from elmofire.engine.batches import token_ids
+from elmofire.engine.compiled import library
 from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.weights import Weights

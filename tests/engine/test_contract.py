@@ -8,8 +8,8 @@ import torch
 from models import ENGINES, embedder_on, lively, tiny, words_only
 
 from elmofire.engine import definition
-from elmofire.engine.compiled import library, packing
 from elmofire.engine.batches import token_ids
+from elmofire.engine.compiled import library, packing
 from elmofire.engine.state import State
 from elmofire.formats.config import EncoderConfig
 from elmofire.text.vocabulary import Vocabulary

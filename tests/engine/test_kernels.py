@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmofire.engine.compiled import library
-from elmofire.engine.compiled import Matrix, PackedLayer, Tables, kernels_for
+from elmofire.engine.compiled import Matrix, PackedLayer, Tables, kernels_for, library
 from elmofire.engine.compiled.packing import tables
 
 SETS = library.available()

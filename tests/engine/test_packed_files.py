@@ -14,8 +14,8 @@ from models import lively, tiny
 
 from elmofire import load_weights, save_weights
 from elmofire.engine import Engine
-from elmofire.engine.compiled import library, packed_files, packing
 from elmofire.engine.batches import make_pool, token_ids
+from elmofire.engine.compiled import library, packed_files, packing
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no compiled kernels on this machine")
 

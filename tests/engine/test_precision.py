@@ -7,8 +7,8 @@ import pytest
 from models import lively
 
 from elmofire.engine import Engine
-from elmofire.engine.compiled import library
 from elmofire.engine.batches import make_pool, token_ids
+from elmofire.engine.compiled import library
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig, small
 

@@ -7,8 +7,8 @@ import pytest
 from models import lively, tiny
 
 from elmofire.engine import Engine, recurrence, workers
-from elmofire.engine.compiled import library, packing
 from elmofire.engine.batches import make_pools, token_ids
+from elmofire.engine.compiled import library, packing
 
 CONFIG = tiny(cells=40, projection=12, encoder_width=12)
 WEIGHTS = lively(CONFIG, seed=4)

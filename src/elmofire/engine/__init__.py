@@ -8,9 +8,8 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.compiled import packed_files, packing
 from elmofire.engine.batches import Pool
-from elmofire.engine.compiled import floats, kernels_for
+from elmofire.engine.compiled import floats, kernels_for, packed_files, packing
 from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.engine.recurrence import Carried, Layer, NumpyLayer, run_stack
 from elmofire.engine.spill import room
