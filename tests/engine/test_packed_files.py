@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ def home(tmp_path, monkeypatch):
     """An empty cache, in which models of any size are kept."""
     monkeypatch.setenv("ELMOFIRE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(packed_files, "_LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(packed_files, "_in_the_background", lambda function, *arguments: function(*arguments))
     return tmp_path / "home" / "packed"
 
 
@@ -68,6 +71,21 @@ def test_a_second_start_maps_what_the_first_one_wrote(home, model, packings, pre
     for _ in range(3):
         np.testing.assert_array_equal(vectors(load_weights(model), precision=precision), expected)
     assert len(packings) == 1
+    assert len(list(home.iterdir())) == 1
+
+
+def test_nobody_waits_for_the_file(home, model, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("ELMOFIRE_HOME", str(home.parent))
+    monkeypatch.setattr(packed_files, "_LEAST_PARAMETERS", 0)
+    may_write, written = Event(), packed_files._written
+    monkeypatch.setattr(packed_files, "_written", lambda *arguments: may_write.wait(60) and written(*arguments))
+    np.testing.assert_array_equal(vectors(load_weights(model)), in_memory(model))
+    assert not home.exists()
+    may_write.set()
+    for thread in threading.enumerate():
+        if thread.name == "elmofire-packed":
+            thread.join()
     assert len(list(home.iterdir())) == 1
 
 

@@ -11,9 +11,10 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +35,17 @@ _SAMPLES, _SAMPLE = 16, 4096  # of each file of a model: how many places are loo
 def packed_arrays(weights: Weights, kernels: Kernels, precision: str) -> Arrays:
     """The model's arrays in the kernels' layout: mapped from disk if they are there, or else made, and kept there."""
     file = _file_for(weights, kernels, precision)
-    if file is None:
-        return dict(pack(weights, kernels, precision))
-    if (arrays := _mapped(file)) is None:
-        if not _written(file, pack(weights, kernels, precision)):
-            return dict(pack(weights, kernels, precision))
-        arrays = _mapped(file)
-    return dict(pack(weights, kernels, precision)) if arrays is None else arrays
+    arrays = None if file is None else _mapped(file)
+    if arrays is None:
+        arrays = dict(pack(weights, kernels, precision))
+        if file is not None:
+            _in_the_background(_written, file, arrays.items())
+    return arrays
+
+
+def _in_the_background(function: Callable[..., object], *arguments: object) -> None:
+    """Writing takes longer than packing, and nobody waits for it but the process at its end."""
+    Thread(target=function, args=arguments, name="elmofire-packed").start()
 
 
 def _file_for(weights: Weights, kernels: Kernels, precision: str) -> Path | None:
