@@ -77,8 +77,8 @@ def embed_corpus() -> str:
 def lstmp() -> str:
     groups: dict[str, list[Bar]] = {}
     for record in newest_lstmp():
-        if record["case"] == "time":
-            held = record.get("sustained") or record["burst"]
+        held = record.get("sustained") or (record.get("burst") if record["device"].startswith("cpu") else None)
+        if record["case"] == "time" and held:
             tokens = record["batch"] * record["steps"]
             low, high = (tokens / held["seconds"][end] for end in ("most", "least"))
             label = f"{record['contender']}{', graph' if record['graph'] else ''}"

@@ -53,13 +53,17 @@ def single_rows(records: Records) -> Rows:
 
 
 def lstmp_rows(records: Records) -> Rows:
-    """A row for each stack and batch. Rates are sustained ones where there are any; bursts stand beside them."""
+    """A row for each stack and batch. On a GPU rates are sustained ones, of the graph where there is one; bursts stand beside them."""
     rows = [["stack", "precision", "batch x steps", "tokens/s", "TFLOP/s", "of a product", "burst", "times the loop"]]
     for record in records:
         if record["case"] == "time":
-            held, burst = record.get("sustained") or record["burst"], record["burst"]
+            burst = record["burst"]
+            held = record.get("sustained") or (burst if record["device"].startswith("cpu") else None)
             name = f"{record['contender']}{', as a graph' if record['graph'] else ''}"
-            rates = [f"{held['tokens_per_second']:,.0f}", f"{held['teraflops']:.3g}", f"{held['share_of_product']:.0%}"]
+            rates = ["-"] * 3
+            if held:
+                share = f"{held['share_of_product']:.0%}"
+                rates = [f"{held['tokens_per_second']:,.0f}", f"{held['teraflops']:.3g}", share]
             shape = f"{record['batch']} x {record['steps']}"
             shown = f"{burst['tokens_per_second']:,.0f}"
             rows.append([name, record["precision"], shape, *rates, shown, *_ratios(record, "over_loop")])
