@@ -82,7 +82,7 @@ def test_embed_prints_errors_rates_and_latencies(monkeypatch, capsys, model, tmp
         (["embed", "--precision", "int4"], "should be one of"),
         (["embed", "--size", "huge"], "small or original"),
         (["embed", "--model", "x", "--size", "small"], "give one of them"),
-        (["embed", "--threads", "1,none"], "no list of whole numbers"),
+        (["embed", "--threads", "1,none"], "no list of numbers from 1"),
         (["lstmp", "--mode", "dream"], "train or inference"),
         (["lstmp", "--device", "abacus"], "cannot be used"),
         (["lstmp", "--repeats", "2"], "--repeats"),

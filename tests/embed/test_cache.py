@@ -1,5 +1,10 @@
 """The cache of word vectors against a plain list that is kept in order of use."""
 
+import os
+import signal
+import sqlite3
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,6 +55,36 @@ def test_it_holds_what_was_used_last(calls, room):
                 used.append(token)
         assert len(cache) == len(used)
         assert cache.used == sum(size[token] for token in used) <= cache.limit
+
+
+def test_tokens_that_grow_after_they_came_do_not_break_the_count():
+    database = sqlite3.connect(":memory:")
+    database.execute("create table words (word text)")
+    cache = VectorCache(50_000)
+    for number in range(300):
+        tokens = [f"слово {number} {n}" for n in range(20)]
+        cache.add(tokens, np.full((20, 100), number, dtype=np.float32))
+        database.executemany("insert into words values (?)", [(token,) for token in tokens])  # which keeps their utf-8
+    assert 0.9 * cache.limit < cache.used <= cache.limit
+    vectors = np.empty((20, 100), dtype=np.float32)
+    assert cache.find(tokens, vectors) == []
+    assert (vectors == number).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_process_forked_while_a_thread_adds_starts_with_an_empty_cache_and_others_with_a_full_one(busy):
+    cache = VectorCache(10_000)
+    cache.add(["a"], np.ones((1, WIDTH), dtype=np.float32))
+    with cache._lock if busy else nullcontext():
+        if (child := os.fork()) == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # instead of waiting for ever
+            missing = cache.find(["a"], np.empty((1, WIDTH), dtype=np.float32))
+            os._exit(len(missing))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == int(busy)
+    assert len(cache) == 1
 
 
 @pytest.mark.parametrize("tokens", [1, 50])

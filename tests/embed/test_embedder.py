@@ -279,6 +279,8 @@ class TestDevice:
             ({"precision": "int4"}, "precision"),
             ({"threads": 0}, "threads"),
             ({"device": "toaster"}, "toaster"),
+            ({"device": "meta"}, "'meta' cannot be used"),  # torch has it, but it holds no numbers
+            ({"device": "hpu"}, "'hpu' cannot be used"),  # torch knows it, but has nothing for it
         ]:
             with pytest.raises(InputError, match=said):
                 Embedder(weights, **options)

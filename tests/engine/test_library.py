@@ -261,6 +261,10 @@ def test_a_library_under_another_name_is_not_used(checkout):
     assert run(checkout, SAY) == ("portable", "")
 
 
+def test_a_package_at_the_root_of_the_disk_is_no_checkout():
+    assert library._refreshed(Path("/elmofire/engine/compiled")) == {}
+
+
 # What is asked for by name
 
 

@@ -1,5 +1,6 @@
 """Packed weights on disk are used while they are what was written for this very model, and never otherwise."""
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.skipif(not library.available(), reason="no compiled ker
 
 CONFIG = tiny(cells=40, projection=12, encoder_width=12)
 TOKENS = ["the", "cat", "日本語"]
+IN_THE_BACKGROUND = packed_files._in_the_background
 
 
 @pytest.fixture
@@ -75,9 +77,7 @@ def test_a_second_start_maps_what_the_first_one_wrote(home, model, packings, pre
 
 
 def test_nobody_waits_for_the_file(home, model, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setenv("ELMOFIRE_HOME", str(home.parent))
-    monkeypatch.setattr(packed_files, "_LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(packed_files, "_in_the_background", IN_THE_BACKGROUND)
     may_write, written = Event(), packed_files._written
     monkeypatch.setattr(packed_files, "_written", lambda *arguments: may_write.wait(60) and written(*arguments))
     np.testing.assert_array_equal(vectors(load_weights(model)), in_memory(model))
@@ -87,6 +87,17 @@ def test_nobody_waits_for_the_file(home, model, monkeypatch):
         if thread.name == "elmofire-packed":
             thread.join()
     assert len(list(home.iterdir())) == 1
+
+
+def test_where_no_thread_can_be_started_there_is_no_file(home, model, monkeypatch):
+    monkeypatch.setattr(packed_files, "_in_the_background", IN_THE_BACKGROUND)
+
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    np.testing.assert_array_equal(vectors(load_weights(model), threads=1), in_memory(model, threads=1))
+    assert not home.exists()
 
 
 def test_mapped_weights_are_shared_pages_that_nobody_can_write(home, model):
@@ -147,14 +158,36 @@ def test_another_models_file_in_its_place_is_not_used(home, model, tmp_path):
     np.testing.assert_array_equal(vectors(load_weights(model)), in_memory(model))
 
 
-def test_other_weights_of_the_same_size_and_time_are_not_confused(home, model, tmp_path):
+@pytest.mark.parametrize("differs", ["", "forward.1.bias"], ids=["everything", "a bias"])
+def test_other_weights_of_the_same_size_and_time_are_not_confused(home, model, monkeypatch, differs):
+    monkeypatch.setattr(packed_files, "_SAMPLE", 1)  # so that a bias lies between the places that are looked at
     Engine(load_weights(model))
     status = [(file.name, file.stat()) for file in model.iterdir()]
-    saved(model, seed=2)
+    old, new = lively(CONFIG, seed=1), lively(CONFIG, seed=2)
+    arrays = {name: (new if name.startswith(differs) else old).arrays[name] for name in old.arrays}
+    save_weights(replace(old, arrays=arrays), model)
     for name, stat in status:
         os.utime(model / name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert [(name, (model / name).stat().st_size) for name, _ in status] == [(name, s.st_size) for name, s in status]
     np.testing.assert_array_equal(vectors(load_weights(model)), in_memory(model))
+
+
+def test_weights_whose_folder_was_saved_anew_are_not_kept_as_the_new_ones(home, model):
+    old = load_weights(model)
+    saved(model, seed=2)
+    np.testing.assert_array_equal(vectors(old), vectors(lively(CONFIG, seed=1)))
+    np.testing.assert_array_equal(vectors(load_weights(model)), in_memory(model))
+
+
+def test_weights_whose_folder_is_saved_anew_while_they_are_packed_are_not_kept(home, model, monkeypatch):
+    def slowly(*all):
+        saved(model, seed=2)
+        return packing.pack(*all)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed_files, "pack", slowly)
+        Engine(load_weights(model))
+    assert not home.exists()
 
 
 def test_arrays_changed_in_memory_and_another_config_are_not_those_of_the_file(home, model):
@@ -173,6 +206,44 @@ def test_a_small_model_and_one_from_memory_leave_no_file(home, model, monkeypatc
     monkeypatch.setenv("ELMOFIRE_HOME", str(home.parent))
     Engine(load_weights(model))
     assert not home.exists()
+
+
+def test_another_users_file_is_mapped_though_its_time_cannot_be_set(home, model, packings, monkeypatch):
+    Engine(load_weights(model))
+    packings.clear()
+
+    def refused(*all, **others):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", refused)
+    Engine(load_weights(model))
+    assert not packings
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index: index.pop("forward.0.recurrent.packed") and index,
+        lambda index: {**index, "forward.0.recurrent.packed": [*index["forward.0.input.bias"]]},
+        lambda index: {**index, "encoder.filter_bias": ["<f8", [0], 0, 0]},
+        lambda index: {**index, "encoder.tables": ["<f4", index["encoder.tables"][1], -64, 0]},
+        lambda index: list(index),
+    ],
+    ids=["missing", "smaller", "another dtype", "elsewhere", "no index"],
+)
+def test_a_file_that_is_whole_but_holds_other_arrays_is_made_anew(home, model, packings, change):
+    expected = in_memory(model)
+    Engine(load_weights(model))
+    file = next(home.iterdir())
+    whole = file.read_bytes()
+    end = len(whole) - 8 - packed_files._DIGEST
+    start = end - int.from_bytes(whole[-8:], "little")
+    index = json.dumps(change(json.loads(whole[start:end]))).encode()
+    file.write_bytes(whole[:start] + index + packed_files._digest(file, index) + len(index).to_bytes(8, "little"))
+    packings.clear()
+    np.testing.assert_array_equal(vectors(load_weights(model)), expected)
+    assert len(packings) == 1
+    assert file.read_bytes() == whole
 
 
 def test_where_no_folder_can_be_made_the_arrays_are_in_memory(home, model):

@@ -1,6 +1,10 @@
 """Threads change nothing but the time: not the vectors, not their order, and they are there in a forked process too."""
 
 import os
+import subprocess
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -119,6 +123,41 @@ def test_a_forked_process_has_threads_of_its_own():
     with os.fdopen(reader, "rb") as answer:
         assert answer.read() == b"same"
     os.waitpid(child, 0)
+
+
+def test_an_interrupted_program_does_not_wait_for_what_its_threads_are_at():
+    program = "import time; from elmofire.engine.workers import Workers; w = Workers(1); w.start(time.sleep, 300); raise KeyboardInterrupt"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("given", [0, 1, 2])
+def test_where_the_system_gives_fewer_threads_they_do_the_work_or_there_is_an_error(monkeypatch, given):
+    left, start = iter(range(given)), threading.Thread.start
+
+    def scarce(thread):
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    pool = workers.Workers(3)
+    for _ in range(2):
+        if given:
+            assert pool.map(abs, [-1, 2, -3]) == [1, 2, 3]
+        else:
+            with pytest.raises(RuntimeError):
+                pool.map(abs, [-1, 2, -3])
+
+
+def test_threads_end_with_their_engine():
+    engine = Engine(WEIGHTS, threads=2)
+    results(engine)
+    before = [thread for thread in threading.enumerate() if thread.name.startswith("elmofire_")]
+    del engine
+    ends = time.monotonic() + 10
+    while sum(thread.is_alive() for thread in before) > len(before) - 2:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 def test_compiled_kernels_use_the_cores_the_process_may_use(monkeypatch):

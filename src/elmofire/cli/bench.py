@@ -20,8 +20,8 @@ class Numbers(click.ParamType):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         parts = str(value).split(",")
         if not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"{value!r} is no list of whole numbers such as 1,2", param, ctx)
-        return tuple(map(int, parts))
+            self.fail(f"{value!r} is no list of numbers from 1, such as 1,2", param, ctx)
+        return tuple(dict.fromkeys(map(int, parts)))
 
 
 @click.group(short_help="Measure speed.")
@@ -37,9 +37,15 @@ def bench() -> None:
 )
 @pretokenized_option
 @click.option(
-    "--sentences", default=320, show_default=True, help="To embed in one call, from the text's start; 0: none."
+    "--sentences",
+    default=320,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="To embed in one call, from the text's start; 0: none.",
 )
-@click.option("--singles", default=50, show_default=True, help="To embed one at a time; 0: none.")
+@click.option(
+    "--singles", default=50, show_default=True, type=click.IntRange(min=0), help="To embed one at a time; 0: none."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, or a torch device such as cuda.")
 @click.option("--precision", default="float32", show_default=True, help="Some of float32, int16, int8, bfloat16.")
 @click.option("--threads", default="1", show_default=True, type=Numbers(), help="Of the CPU, such as 1,2.")
@@ -93,6 +99,10 @@ def embed(
         for name in precisions
         if chosen != "numpy" or name == "float32"
     ]
+    if not ours:
+        raise InputError("numpy has float32 only", hint="another --precision needs compiled kernels: --engine auto")
+    if len(tokens) < count:
+        click.echo(f"the text has {len(tokens)} sentences only", err=True)
     theirs = [Contender(library="allennlp", python=peer, threads=n) for n in threads] if peer else []
     plan = Plan(contenders=[*ours, *theirs], sentences=tokens[:sentences], singles=tokens[:singles], repeats=repeats)
     records = bench_embed(weights, plan, _said(quiet))
@@ -109,10 +119,10 @@ def embed(
 
 @bench.command(short_help="The LSTM stacks in torch.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, or a torch device such as cuda.")
-@click.option("--cells", default=4096, show_default=True, type=click.IntRange(min=1))
-@click.option("--projection", default=512, show_default=True, type=click.IntRange(min=1))
+@click.option("--cells", type=click.IntRange(min=1), help="4096, or 1024 on a CPU.")
+@click.option("--projection", type=click.IntRange(min=1), help="An eighth of the cells.")
 @click.option("--layers", default=2, show_default=True, type=click.IntRange(min=1))
-@click.option("--batch", default="128,512,1024", show_default=True, type=Numbers(), help="Rows that run together.")
+@click.option("--batch", type=Numbers(), help="Rows that run together: 128,512,1024, or 32 on a CPU.")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option("--precision", default="float32", show_default=True, help="float32, bfloat16, or both.")
 @click.option("--mode", default="train", show_default=True, help="train or inference.")
@@ -126,10 +136,10 @@ def embed(
 def lstmp(
     ctx: click.Context,
     device: str,
-    cells: int,
-    projection: int,
+    cells: int | None,
+    projection: int | None,
     layers: int,
-    batch: tuple[int, ...],
+    batch: tuple[int, ...] | None,
     steps: int,
     precision: str,
     mode: str,
@@ -152,8 +162,11 @@ def lstmp(
     from elmofire.bench.stacks import Shape
     from elmofire.bench.tables import aligned, lstmp_notes, lstmp_rows
 
-    sizes = {"cells": cells, "projection": projection, "layers": layers, "steps": steps}
-    shapes = [Shape(batch=rows, **sizes) for rows in batch]
+    cells = cells or (1024 if device == "cpu" else 4096)
+    sizes = {"cells": cells, "projection": projection or max(1, cells // 8), "layers": layers, "steps": steps}
+    if sizes["projection"] >= cells:
+        raise InputError(f"a projection of {sizes['projection']} does not make {cells} cells fewer")
+    shapes = [Shape(batch=rows, **sizes) for rows in batch or ((32,) if device == "cpu" else (128, 512, 1024))]
     records = []
     for name in precision.split(","):
         setting = Setting(device=device, precision=name, mode=mode, seconds=seconds, repeats=repeats)

@@ -118,6 +118,10 @@ def embed(
                 progress=progress,
             )
             resumed = report.resumed
+    except KeyboardInterrupt:
+        if output is not None and inputs.stamp() is not None:
+            click.echo(f"the same command goes on where it was: what is done lies in {output}.parts", err=True)
+        raise
     finally:
         progress.clear()
     _tell(elmo, progress, inputs.read, resumed, output, as_json=as_json, quiet=quiet)

@@ -21,6 +21,7 @@ def info(model: str, as_json: bool) -> None:
     from elmofire.embed.device import cuda_devices
     from elmofire.embed.embedder import Embedder
     from elmofire.engine.compiled import library
+    from elmofire.formats.catalogue import cache_folder
 
     try:
         torch = importlib.metadata.version("torch")
@@ -35,6 +36,7 @@ def info(model: str, as_json: bool) -> None:
         "torch": torch,
         "compiled_kernels": library.available() or "none: numpy serves",
         "not_compiled_for": library.missing() or None,
+        "cache": str(cache_folder()),
         "gpus": cuda_devices(),
         "device": "cuda" if torch and cuda_devices() else "cpu",
     }

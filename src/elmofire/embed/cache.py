@@ -1,9 +1,11 @@
 """Vectors of tokens already seen: without context they never change, and most of a text is words seen before."""
 
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,11 +22,20 @@ class VectorCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._start()
+        _caches.add(self)
+
+    def _start(self) -> None:
         self.used = 0
         self._rows: OrderedDict[str, int] = OrderedDict()
         self._free: list[int] = []  # rows that tokens have left
         self._table: Array | None = None
         self._lock = Lock()
+
+    def forked(self) -> None:
+        """In a process that was forked off: what another thread was in the middle of is never finished here."""
+        if self._lock.locked():
+            self._start()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -54,16 +65,34 @@ class VectorCache:
             sources: list[int] = []
             rows: list[int] = []
             for source, token in enumerate(tokens):
-                size = row_bytes + sys.getsizeof(token)
+                size = row_bytes + _token_bytes(token)
                 if token in self._rows or size > self.limit:
                     continue
                 while self.used + size > self.limit:
                     gone, row = self._rows.popitem(last=False)
                     self._free.append(row)
-                    self.used -= row_bytes + sys.getsizeof(gone)
+                    self.used -= row_bytes + _token_bytes(gone)
                 self._rows[token] = row = self._free.pop() if self._free else len(self._rows)
                 self.used += size
                 sources.append(source)
                 rows.append(row)
             # A row may be here twice, if tokens of this very call threw out others of it: the last one stays.
             self._table[rows] = vectors[sources]
+
+
+_caches: WeakSet[VectorCache] = WeakSet()
+
+
+def _forked() -> None:
+    for cache in list(_caches):
+        cache.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _token_bytes(token: str) -> int:
+    """About what a token takes. Not `getsizeof`, which grows when a library asks the token for its utf-8: as it goes, more would be
+    taken off than it had put on, until there were more tokens than rows."""
+    return _SMALLEST_TOKEN + len(token) * (1 if token.isascii() else 4)

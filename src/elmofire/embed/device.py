@@ -47,8 +47,8 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
 
     try:
         kind = torch.device(device)
-        torch.empty(0, device=kind)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=kind).cpu()  # torch has devices that hold no numbers
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise InputError(
             f"the device {device!r} cannot be used: {str(error).splitlines()[0][:90]}",
             hint="the device cpu always works",

@@ -60,7 +60,7 @@ class Embedder:
         self._alphabet = weights.alphabet
         self._training = weights.training
         self._source = weights.source
-        self.stamp = weights.source.stamp if weights.source else ""  # changes when the model's files do
+        self.stamp = weights.source.stamp_when_loaded if weights.source else ""  # changes when the model's files do
         self._cache = VectorCache(limit=64 << 20)
         self._lock = Lock()
         self.tokenizer_info = weights.tokenizer

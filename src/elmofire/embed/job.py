@@ -6,6 +6,7 @@
 import json
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -129,6 +130,11 @@ class Parts:
         self.sentences = self.tokens = self._count = 0
         listed = json.dumps(manifest, sort_keys=True)
         if manifest["input"] is None or self._manifest() != listed:
+            if self._vectors(0).is_file():
+                warnings.warn(
+                    f"{self.folder} held pieces of an interrupted run with other input, settings or kernels; they are removed",
+                    stacklevel=4,
+                )
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(exist_ok=True)
         with written_aside(self.folder / "manifest.json") as aside:

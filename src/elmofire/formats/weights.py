@@ -27,6 +27,10 @@ class Source:
     what: str | tuple[str, str]  # a name, a folder, or an (options, weights) pair
     format: str
     files: tuple[Path, ...] = ()
+    stamp_when_loaded: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stamp_when_loaded", self.stamp)
 
     @property
     def stamp(self) -> str:

@@ -103,17 +103,23 @@ class Kernels:
         )
         self.run = bind("run", None, _pointer, _int, *[_pointer] * 3, _int, *[_pointer] * 3, _int, *[_pointer] * 2)
 
+    def padded(self, results: int, parts: int = 1) -> int:
+        """The columns of a packed matrix, whole panels of them."""
+        return -(-(results // parts) // (self.panel // parts)) * self.panel
+
+    def padded_depth(self, kind: str, depth: int) -> int:
+        """The numbers of a column, whole groups of them."""
+        group = {"float32": 1, "int16": 2, "int8": self.int8_group}[kind]
+        return -(-depth // group) * group
+
     def pack(self, matrix: Array, kind: str, *, parts: int = 1, bias: Array | None = None) -> Packed:
         """Lay a matrix (results, depth) out for the kernels; with `parts`, a panel has the same columns of each part."""
         matrix = np.ascontiguousarray(matrix, dtype=np.float32)
-        size, depth = len(matrix) // parts, matrix.shape[1]
-        panels = -(-size // (self.panel // parts))
-        group = {"float32": 1, "int16": 2, "int8": self.int8_group}[kind]
-        number = {"float32": np.float32, "int16": np.int16, "int8": np.int8}[kind]
-        packed = room(panels * -(-depth // group) * group * self.panel * np.dtype(number).itemsize).view(number)
-        scale, sums = (None, None) if kind == "float32" else (floats(panels * self.panel) for _ in range(2))
+        columns, depth, number = self.padded(len(matrix), parts), matrix.shape[1], np.dtype(kind)
+        packed = room(columns * self.padded_depth(kind, depth) * number.itemsize).view(number)
+        scale, sums = (None, None) if kind == "float32" else (floats(columns) for _ in range(2))
         addresses = map(_address, (matrix, packed, scale, sums))
-        self._pack(KINDS[kind], parts, size, depth, *addresses)
+        self._pack(KINDS[kind], parts, len(matrix) // parts, depth, *addresses)
         across = None if bias is None else self.pack(bias[:, None], "float32", parts=parts).packed
         return Packed(packed, scale, sums, across)
 

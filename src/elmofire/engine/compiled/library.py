@@ -131,7 +131,7 @@ def _opened(folder: Path, name: str) -> Library | str:
 
 def _refreshed(folder: Path) -> dict[str, str]:
     """In a checkout, compile what is missing or older than the sources; what could not be, and why."""
-    in_checkout = (folder.parents[3] / "hatch_build.py").is_file()
+    in_checkout = (folder.parents[2].parent / "hatch_build.py").is_file()
     if not in_checkout or _is_current(folder):
         return {}
     if not os.access(folder, os.W_OK):

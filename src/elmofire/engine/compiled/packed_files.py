@@ -8,6 +8,7 @@ the arrays are in memory.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.compiled import ALIGNMENT, Kernels
-from elmofire.engine.compiled.packing import LAYOUT, Arrays, pack
+from elmofire.engine.compiled.packing import LAYOUT, Arrays, Forms, forms, pack
 from elmofire.errors import ModelError
 from elmofire.formats.catalogue import cache_folder
 from elmofire.formats.weights import FileArrays, Source, Weights
@@ -35,17 +36,19 @@ _SAMPLES, _SAMPLE = 16, 4096  # of each file of a model: how many places are loo
 def packed_arrays(weights: Weights, kernels: Kernels, precision: str) -> Arrays:
     """The model's arrays in the kernels' layout: mapped from disk if they are there, or else made, and kept there."""
     file = _file_for(weights, kernels, precision)
-    arrays = None if file is None else _mapped(file)
+    arrays = None if file is None else _mapped(file, forms(weights.config, kernels, precision))
     if arrays is None:
         arrays = dict(pack(weights, kernels, precision))
-        if file is not None:
+        # Some formats read their files only now: kept is what they still are, and not what they were a moment ago.
+        if file is not None and file == _file_for(weights, kernels, precision):
             _in_the_background(_written, file, arrays.items())
     return arrays
 
 
 def _in_the_background(function: Callable[..., object], *arguments: object) -> None:
     """Writing takes longer than packing, and nobody waits for it but the process at its end."""
-    Thread(target=function, args=arguments, name="elmofire-packed").start()
+    with contextlib.suppress(RuntimeError):  # where the system gives no more threads, the file is not written
+        Thread(target=function, args=arguments, name="elmofire-packed").start()
 
 
 def _file_for(weights: Weights, kernels: Kernels, precision: str) -> Path | None:
@@ -58,6 +61,8 @@ def _file_for(weights: Weights, kernels: Kernels, precision: str) -> Path | None
     config = asdict(replace(weights.config, head=0))
     layout = {"layout": LAYOUT, "lanes": kernels.lanes, "int8_group": kernels.int8_group, "precision": precision}
     try:
+        if source.stamp != source.stamp_when_loaded:  # saved anew since: the files are another model's
+            return None
         identity = json.dumps([_fingerprint(source), config, layout], sort_keys=True)
         return cache_folder() / "packed" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}{_SUFFIX}"
     except (OSError, ModelError):
@@ -65,34 +70,41 @@ def _file_for(weights: Weights, kernels: Kernels, precision: str) -> Path | None
 
 
 def _fingerprint(source: Source) -> str:
-    """The files' stamp, and bytes from all over them: sizes and times alone can be the same for different weights."""
+    """The files' stamp, and bytes from all over them: sizes and times alone can be the same for different weights.
+
+    So can those bytes, of two models that differ in a bias. No program can set when a file was last changed in any way.
+    """
     digest = hashlib.sha256(source.stamp.encode())
     for path in source.files:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            digest.update(str(status.st_ctime_ns).encode())
             for place in np.linspace(0, max(size - _SAMPLE, 0), _SAMPLES, dtype=np.int64).tolist():
                 file.seek(place)
                 digest.update(file.read(_SAMPLE))
     return digest.hexdigest()
 
 
-def _mapped(file: Path) -> Arrays | None:
-    """The arrays of a file that is whole."""
+def _mapped(file: Path, expected: Forms) -> Arrays | None:
+    """The arrays of a file that is whole, and has those that are expected: C would read past the end of smaller ones."""
     try:
         data = np.memmap(file, dtype=np.uint8, mode="r")
-        os.utime(file)  # used just now: others go first
     except (OSError, ValueError):  # not there, or empty
         return None
-    with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+    with contextlib.suppress(OSError):  # it may be another user's
+        os.utime(file)  # used just now: others go first
+    with contextlib.suppress(ValueError, KeyError, TypeError, IndexError, RecursionError):
         size = int.from_bytes(data[-8:].tobytes(), "little")
         end = len(data) - 8 - _DIGEST
         index = data[end - size : end].tobytes()
         if not 0 < size <= end or _digest(file, index) != data[end : end + _DIGEST].tobytes():
             return None
-        arrays = {}
-        for name, (dtype, shape, offset, checksum) in json.loads(index).items():
-            whole = data[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize]
-            if _checksum(whole) != checksum:
+        arrays, listed = {}, json.loads(index)
+        for name, (dtype, shape) in expected.items():
+            found_dtype, found_shape, offset, checksum = listed[name]
+            whole = data[offset : offset + math.prod(shape) * dtype.itemsize]
+            if (found_dtype, tuple(found_shape)) != (dtype.str, shape) or _checksum(whole) != checksum:
                 return None
             arrays[name] = np.asarray(whole).view(dtype).reshape(shape)
         return arrays

@@ -10,7 +10,7 @@ from elmofire.engine.batches import Ints, windows
 from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables, floats
 from elmofire.engine.encoder import filter_bias, with_no_token
 from elmofire.engine.recurrence import bias_with_forget
-from elmofire.formats.config import BilmConfig
+from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
 
 PRECISIONS = {"float32": 4, "int16": 2, "int8": 1}  # bytes of a number
@@ -21,19 +21,12 @@ _MANY_ROWS = 24  # a step, from which on it is better to read the input weights 
 _STORED_ROWS = 256  # whose gates are stored at a time otherwise: 16 MB in the original size
 
 Arrays = Mapping[str, NDArray]
+Forms = dict[str, tuple[np.dtype, tuple[int, ...]]]  # the dtype and shape of each array
 
 
 def pack(weights: Weights, kernels: Kernels, precision: str) -> Iterator[tuple[str, NDArray]]:
     """The model's arrays in the kernels' layout, one by one, so that whoever takes them holds no second copy."""
-    config, arrays = weights.config, weights.arrays
-    encoder, of_encoder = config.encoder, _encoder_kind(precision)
-
-    def matrix(name: str, source: str, kind: str, *, bias: Array | None = None, parts: int = 1):
-        array = arrays[source]
-        packed = kernels.pack(array, kind, parts=parts, bias=bias)
-        _let_go(array)
-        return [(f"{name}.{part}", value) for part, value in packed._asdict().items() if value is not None]
-
+    config, arrays, encoder = weights.config, weights.arrays, weights.config.encoder
     if encoder.words:
         yield "encoder.words", arrays["encoder.words"]
     if encoder.filters:
@@ -46,15 +39,50 @@ def pack(weights: Weights, kernels: Kernels, precision: str) -> Iterator[tuple[s
             for k, bank in enumerate(filters):
                 yield f"encoder.filters.{k}", bank
         yield "encoder.filter_bias", filter_bias(weights)
+    for name, weight, bias_name, kind, parts in _matrices(config, precision):
+        array, bias = arrays[weight], arrays[bias_name] if bias_name else None
+        if bias is not None and parts == 4:
+            bias = bias_with_forget(bias, config)
+        packed = kernels.pack(array, kind, parts=parts, bias=bias)
+        _let_go(array)
+        yield from ((f"{name}.{part}", value) for part, value in packed._asdict().items() if value is not None)
+
+
+def forms(config: BilmConfig, kernels: Kernels, precision: str) -> Forms:
+    """What the arrays of `pack` look like, known before there are any."""
+    encoder, shapes, number = config.encoder, tensor_shapes(config), np.dtype(np.float32)
+    found: Forms = {}
+    if encoder.words:
+        found["encoder.words"] = number, shapes["encoder.words"]
+    if encoder.filters:
+        if _has_tables(config):
+            columns = sum(width * kernels.padded(count) for width, count in encoder.filters)
+            found["encoder.tables"] = number, ((encoder.characters + 1) * columns,)
+        else:
+            found["encoder.characters"] = number, (encoder.characters + 1, encoder.character_dim)
+            for k in range(len(encoder.filters)):
+                found[f"encoder.filters.{k}"] = number, shapes[f"encoder.convolutions.{k}.weight"]
+        found["encoder.filter_bias"] = number, (encoder.filter_count,)
+    for name, weight, bias_name, kind, parts in _matrices(config, precision):
+        results, depth = shapes[weight]
+        columns = kernels.padded(results, parts)
+        found[f"{name}.packed"] = np.dtype(kind), (columns * kernels.padded_depth(kind, depth),)
+        others = [*(["scale", "sums"] if kind != "float32" else []), *(["bias"] if bias_name else [])]
+        found.update({f"{name}.{other}": (number, (columns,)) for other in others})
+    return found
+
+
+def _matrices(config: BilmConfig, precision: str) -> Iterator[tuple[str, str, str | None, str, int]]:
+    """Every packed matrix: its name, its weight's and its bias's, its kind and its parts."""
+    encoder = config.encoder
     products = [f"encoder.highways.{k}.{part}" for k in range(encoder.highways) for part in ("gate", "transform")]
     for name in [*(products if encoder.filters else []), *(["encoder.projection"] if encoder.projection else [])]:
-        yield from matrix(name, f"{name}.weight", of_encoder, bias=arrays[f"{name}.bias"])
+        yield name, f"{name}.weight", f"{name}.bias", _encoder_kind(precision), 1
     for name in [f"{direction}.{k}" for direction in config.directions for k in range(config.layers)]:
-        bias = bias_with_forget(arrays[f"{name}.bias"], config)
-        yield from matrix(f"{name}.input", f"{name}.weight_ih", precision, bias=bias, parts=4)
-        yield from matrix(f"{name}.recurrent", f"{name}.weight_hh", precision, parts=4)
+        yield f"{name}.input", f"{name}.weight_ih", f"{name}.bias", precision, 4
+        yield f"{name}.recurrent", f"{name}.weight_hh", None, precision, 4
         if config.lstm_projection:
-            yield from matrix(f"{name}.projection", f"{name}.weight_hr", precision)
+            yield f"{name}.projection", f"{name}.weight_hr", None, precision, 1
 
 
 def _let_go(array: NDArray | None) -> None:
