@@ -77,9 +77,9 @@ def test_a_product_is_that_of_float64_short_of_rounding(
     product = x.astype(np.float64) @ w.T.astype(np.float64) + (0 if bias is None else bias)
     found = packed(kernels, kind, w, bias)(x, clip=clip)
     assert found.shape == (rows, columns)
-    assert (
-        np.abs(found - np.clip(product, -clip, clip)) <= rounding(kind, x, w, LEVELS.get(instruction_set, 127))
-    ).all()
+    # The bias's own rounding when it is added counts too: it may be much larger than the product.
+    bound = rounding(kind, x, w, LEVELS.get(instruction_set, 127)) + (0 if bias is None else 2e-7 * np.abs(bias))
+    assert (np.abs(found - np.clip(product, -clip, clip)) <= bound).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
