@@ -17,6 +17,7 @@ import triton.language as tl
 from elmofire.errors import InputError
 from elmofire.kernels import LayerWeights, LstmState, lstmp, pack_weights
 from elmofire.kernels.lstmp_gpu import PackedWeights, row_tile, waves
+from elmofire.kernels.lstmp_gpu.cells import tanh
 from elmofire.kernels.lstmp_gpu.projection import dropout_scale
 
 CUDA = torch.cuda.is_available()
@@ -210,6 +211,14 @@ def masks_of(inputs, size, dropout, path):
     return [first, *[drawn[:, k, :, :B, :P] for k in range(1, L)]]
 
 
+@triton.jit
+def unclipped(memory, i, f, g, before):
+    """As the backward pass computes it again: what lies next to the clip must fall on the same side."""
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    kept = tl.sigmoid(tl.load(f + at)) * tl.load(before + at)
+    tl.store(memory + at, kept + tl.sigmoid(tl.load(i + at)) * tanh(tl.load(g + at)))
+
+
 def relative(found, exact):
     assert not found.isnan().any()
     return float((found.double() - exact.double()).norm() / exact.double().norm().clamp_min(1e-30))
@@ -234,7 +243,10 @@ def sides(monkeypatch):
                 before = f.c[cell, wave]
                 if s.resets:
                     before = torch.where(args[-1].resets[cell % s.D, t][:, None] != 0, 0.0, before)
-                memory = (forget.sigmoid() * before + i.sigmoid() * g.tanh()).abs() <= (s.cell_clip or math.inf)
+                memory = torch.empty_like(before)
+                assert before.numel() % 512 == 0
+                unclipped[(before.numel() // 512,)](memory, i, forget, g, before.contiguous())
+                memory = memory.abs() <= (s.cell_clip or math.inf)
                 projection = (
                     f.inside[cell, wave] != 0 if s.projection_clip else torch.ones(s.B_, s.P_, dtype=torch.bool)
                 )
