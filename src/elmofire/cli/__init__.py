@@ -15,6 +15,7 @@ from elmofire.cli.embed import embed
 from elmofire.cli.info import info
 from elmofire.cli.models import models
 from elmofire.cli.perplexity import perplexity
+from elmofire.cli.prepare import prepare
 from elmofire.cli.score import score
 from elmofire.cli.substitutes import substitutes
 from elmofire.errors import ElmofireError
@@ -26,7 +27,7 @@ def cli() -> None:
     """Contextual word vectors from bidirectional language models."""
 
 
-for command in (bench, convert, demo, embed, info, models, perplexity, score, substitutes):
+for command in (bench, convert, demo, embed, info, models, perplexity, prepare, score, substitutes):
     cli.add_command(command)
 
 

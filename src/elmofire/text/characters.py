@@ -27,18 +27,28 @@ def character_ids(tokens: Sequence[str], max_characters: int = 50) -> NDArray[np
     >>> character_ids(["cat", "</S>"], max_characters=6).tolist()
     [[259, 100, 98, 117, 260, 261], [259, 258, 260, 261, 261, 261]]
     """
-    room = max_characters - 2
-    spelled = [token_bytes(token)[:room] for token in tokens]
+    spelled = [token_bytes(token)[: max_characters - 2] for token in tokens]
     lengths = np.fromiter(map(len, spelled), dtype=np.int64, count=len(spelled))
-    bytes_in_a_row = np.frombuffer(b"".join(spelled), dtype=np.uint8).astype(np.int32)
-    ids = np.full((len(tokens), max_characters), _PADDING, dtype=np.int32)
-    ids[:, 0] = _WORD_START
-    ids[:, 1:-1][np.arange(room) < lengths[:, None]] = bytes_in_a_row + 1
-    ids[np.arange(len(tokens)), lengths + 1] = _WORD_END
+    ids = spelled_ids(np.frombuffer(b"".join(spelled), dtype=np.uint8), lengths, max_characters)
     for row, token in enumerate(tokens):
         if token in (START, END):
-            ids[row, 1:3] = (_SENTENCE_START if token == START else _SENTENCE_END, _WORD_END)
-            ids[row, 3:] = _PADDING
+            ids[row] = boundary_ids(token, max_characters)
+    return ids
+
+
+def spelled_ids(spelled: NDArray[np.uint8], lengths: NDArray[np.int64], max_characters: int) -> NDArray[np.int32]:
+    """Rows for tokens whose bytes, `max_characters - 2` each at most, follow one another in `spelled`."""
+    ids = np.full((len(lengths), max_characters), _PADDING, dtype=np.int32)
+    ids[:, 0] = _WORD_START
+    ids[:, 1:-1][np.arange(max_characters - 2) < lengths[:, None]] = spelled.astype(np.int32) + 1
+    ids[np.arange(len(lengths)), lengths + 1] = _WORD_END
+    return ids
+
+
+def boundary_ids(boundary: str, max_characters: int) -> NDArray[np.int32]:
+    """The row of `<S>` or `</S>`."""
+    ids = np.full(max_characters, _PADDING, dtype=np.int32)
+    ids[:3] = (_WORD_START, _SENTENCE_START if boundary == START else _SENTENCE_END, _WORD_END)
     return ids
 
 

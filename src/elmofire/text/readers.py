@@ -1,4 +1,6 @@
-"""Sentences out of files, one at a time: lines of text, CoNLL-U, JSON lines; plain, .gz, .xz or .bz2; `-` is stdin.
+"""Sentences out of files, one at a time: lines of text, CoNLL-U, JSON lines; `-` is stdin.
+
+Plain, .gz, .xz, .bz2, or with the extra `train` .zst and .bz3 (whose blocks are unpacked whole: six times their size in memory).
 
 Files hold what they hold, so every mistake names file and line, and a line is never read further than its limit:
 neither a binary file nor a decompression bomb fills the memory.
@@ -6,6 +8,7 @@ neither a binary file nor a decompression bomb fills the memory.
 
 import bz2
 import gzip
+import importlib
 import json
 import lzma
 import re
@@ -16,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol, cast
 
-from elmofire.errors import InputError
+from elmofire.errors import InputError, MissingExtra
 
 LONGEST_LINE = 64 * 2**20  # bytes
 
@@ -43,16 +46,25 @@ def read_sentences(path: str, *, format: str = "auto", pretokenized: bool = Fals
     (['Stick to the plan', '', 'Go'], [['Stick', 'to', 'the', 'plan'], [], ['Go']])
     """
     if format == "auto":
-        suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-        if suffixes and suffixes[-1] in _DECOMPRESSORS:
-            suffixes.pop()
-        format = _SUFFIXES.get(suffixes[-1], "text") if suffixes else "text"
+        format = _SUFFIXES.get(content_suffix(path), "text")
     if format not in _READERS:
         raise InputError(f"unknown format {format!r}: the known ones are auto, {', '.join(_READERS)}")
-    sentences = _READERS[format]("<stdin>" if path == "-" else path, _lines(path))
+    sentences = _READERS[format]("<stdin>" if path == "-" else path, read_lines(path))
     if not pretokenized:
         return sentences
     return (_words(sentence) if isinstance(sentence, str) else sentence for sentence in sentences)
+
+
+def content_suffix(path: str) -> str:
+    """What a file's name says of its content, before `.gz` and its like.
+
+    >>> content_suffix("news.JSONL.gz"), content_suffix("news")
+    ('.jsonl', '')
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _DECOMPRESSORS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 def _words(line: str) -> list[str]:
@@ -73,8 +85,8 @@ def _open(path: str) -> AbstractContextManager[_Bytes]:
     return open_compressed(path) if open_compressed else Path(path).open("rb")
 
 
-def _lines(path: str) -> Iterator[str]:
-    """Each line without its end."""
+def read_lines(path: str, *, longest: int | None = None) -> Iterator[str]:
+    """Each line of a file without its end; one of more than `longest` bytes (by default 64 MiB) is an error."""
     name = "<stdin>" if path == "-" else path
     try:
         opened = _open(path)
@@ -83,7 +95,7 @@ def _lines(path: str) -> Iterator[str]:
         raise InputError(f"{name}: cannot be opened: {reason}") from None
     with opened as stream:
         number = 0
-        while raw := _read(stream, name, number + 1):
+        while raw := _read(stream, name, number + 1, longest or LONGEST_LINE):
             number += 1
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -99,17 +111,21 @@ def _lines(path: str) -> Iterator[str]:
             yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _read(stream: _Bytes, name: str, number: int) -> bytes:
+def _read(stream: _Bytes, name: str, number: int, longest: int) -> bytes:
     """The next line, or nothing at the end."""
     try:
-        raw = stream.readline(LONGEST_LINE + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raw = stream.readline(longest + 1)
+    except MemoryError:
+        raise InputError(f"{name}: a block of it does not fit in memory") from None
+    except Exception as error:
+        if not isinstance(error, OSError | EOFError | ValueError | zlib.error | lzma.LZMAError) and not _is_zstd(error):
+            raise
         kind = Path(name).suffix.lower()
         what = f"broken or truncated {kind} file" if kind in _DECOMPRESSORS else "cannot be read"
         raise InputError(f"{name}: {what}: {error}") from None
-    if len(raw) > LONGEST_LINE:
+    if len(raw) > longest:
         raise InputError(
-            f"{name}:{number}: the line is longer than {LONGEST_LINE:,} bytes",
+            f"{name}:{number}: the line is longer than {longest:,} bytes",
             hint="is this a text file? Each sentence goes on a line of its own",
         )
     return raw
@@ -120,7 +136,13 @@ _LATIN = "convert it first, for example: iconv -f latin1 -t utf-8 {} > utf8.txt"
 
 def _hint(start: bytes, name: str) -> str:
     """What to do with a file that is not text, judged by its first bytes."""
-    for magic, suffix in {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2"}.items():
+    for magic, suffix in {
+        b"\x1f\x8b": ".gz",
+        b"\xfd7zXZ": ".xz",
+        b"BZh": ".bz2",
+        b"\x28\xb5\x2f\xfd": ".zst",
+        b"BZ3v1": ".bz3",
+    }.items():
         if start.startswith(magic):
             return f"it looks compressed: decompress it first, or give the file its suffix {suffix}"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -195,12 +217,44 @@ def _jsonl(name: str, lines: Iterator[str]) -> Iterator[str | list[str]]:
         yield cast(list[str], tokens)
 
 
+def _zstd(path: str) -> AbstractContextManager[_Bytes]:
+    for module in ("compression.zstd", "backports.zstd"):  # of Python 3.14, and for those before it
+        try:
+            return importlib.import_module(module).open(path, "rb")
+        except ImportError:
+            continue
+    raise MissingExtra(f"{path}: reading .zst files", "train")
+
+
+def _is_zstd(error: Exception) -> bool:
+    return type(error).__name__ == "ZstdError"
+
+
+def _bzip3(path: str) -> AbstractContextManager[_Bytes]:
+    try:
+        bz3 = importlib.import_module("bz3")
+    except ImportError:
+        raise MissingExtra(f"{path}: reading .bz3 files", "train") from None
+    with Path(path).open("rb") as file:  # the package takes a file that was cut for one that ends there
+        whole = file.read(9)[:5] == b"BZ3v1"
+        size = file.seek(0, 2)
+        at = file.seek(9)
+        while whole and at < size:
+            whole = len(head := file.read(8)) == 8
+            at = file.seek(at + 8 + int.from_bytes(head[:4], "little"))
+    if not whole or at > size:
+        raise InputError(f"{path}: broken or truncated .bz3 file: it ends within a block")
+    return bz3.open(path, "rb")
+
+
 _ROW = re.compile(r"(?P<word>[0-9]+)|[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
 _SUFFIXES = {".conllu": "conllu", ".conll": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _DECOMPRESSORS: dict[str, Callable[[str], AbstractContextManager[_Bytes]]] = {
     ".gz": gzip.GzipFile,
     ".xz": lzma.LZMAFile,
     ".bz2": bz2.BZ2File,
+    ".zst": _zstd,
+    ".bz3": _bzip3,
 }
 _READERS: dict[str, Callable[[str, Iterator[str]], Iterator[str | list[str]]]] = {
     "text": _text,

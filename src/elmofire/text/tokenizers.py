@@ -57,7 +57,9 @@ class Tokenizer:
         return list(self.split(text))
 
     def words(self, text: str) -> list[str]:
-        """The tokens' texts alone, each distinct one there once: a line of a million is 8 MB then, not 200."""
+        """The tokens' texts alone; of a long line each distinct one once: a million are 8 MB then, not 200."""
+        if isinstance(self.split, _Matches) and len(text) < 100_000:
+            return self.split.texts(text)
         seen: dict[str, str] = {}
         return [seen.setdefault(token.text, token.text) for token in self.split(text)]
 
@@ -198,13 +200,18 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 # ── tokenizers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _matches(pattern: str) -> _Split:
+class _Matches:
     """Each match of the pattern is a token."""
 
-    def split(text: str) -> Iterator[Token]:  # compiled with the first text: loading a model should not wait for it
-        return (Token(match[0], match.start(), match.end()) for match in _compiled(pattern).finditer(text))
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern  # compiled with the first text: loading a model should not wait for it
 
-    return split
+    def __call__(self, text: str) -> Iterator[Token]:
+        return (Token(match[0], match.start(), match.end()) for match in _compiled(self._pattern).finditer(text))
+
+    def texts(self, text: str) -> list[str]:
+        """Without their places, in less than half the time: whole corpora are split so."""
+        return _compiled(self._pattern).findall(text)
 
 
 def _icu(language: str) -> _Split:
@@ -245,8 +252,8 @@ def _icu(language: str) -> _Split:
 
 # name: (newest version, how to make it for a language)
 _TOKENIZERS: dict[str, tuple[int, Callable[[str], _Split]]] = {
-    "penn": (1, lambda language: _matches(_PENN)),
-    "plain": (1, lambda language: _matches(_PLAIN)),
-    "whitespace": (1, lambda language: _matches(r"\S++")),
+    "penn": (1, lambda language: _Matches(_PENN)),
+    "plain": (1, lambda language: _Matches(_PLAIN)),
+    "whitespace": (1, lambda language: _Matches(r"\S++")),
     "icu": (1, _icu),
 }

@@ -1,0 +1,200 @@
+"""`elmofire prepare`: text to a corpus that training reads; `pack` and `unpack` move one to another machine."""
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from elmofire.cli.options import json_option, pretokenized_option, quiet_option
+from elmofire.errors import InputError
+
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class _Verbs(click.Group):
+    """A command that takes files, unless the first argument is one of its verbs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args and args[0] in self.commands else ["text", *args])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return (None, text, args[1:]) if args[0] == "text" else super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, short_help="Text to a corpus for training.")
+def prepare() -> None:
+    """Text to a corpus for training."""
+
+
+processes_option = click.option(
+    "--processes", type=click.IntRange(min=1), help="How many work at once; all cores by default."
+)
+
+
+@click.command(
+    epilog="`elmofire prepare pack CORPUS ARCHIVE` packs a corpus into pieces that can be moved, `elmofire prepare unpack ARCHIVE "
+    "CORPUS` makes it again."
+)
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.option("--output", "-o", required=True, metavar="CORPUS", help="The folder to make.")
+@click.option("--language", default="en", show_default=True, help="Its code; it decides how words are split.")
+@pretokenized_option
+@click.option(
+    "--documents",
+    type=click.Choice(["auto", "files", "records", "blocks"]),
+    default="auto",
+    show_default=True,
+    help="What a document is: a file, a record of JSON lines, or a block between blank lines. auto: records of .jsonl, else files.",
+)
+@click.option(
+    "--titles", metavar="PATTERN", default="", help="Leave out lines in which this regular expression is found."
+)
+@click.option(
+    "--held-out", metavar="SHARE|N", default="0", help="Documents to hold out: a share (0.01 or 1%) or how many."
+)
+@click.option(
+    "--held-out-text",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Text of its own for a held-out split NAME; may be repeated.",
+)
+@click.option(
+    "--vocabulary",
+    metavar="N|FILE",
+    default="100000",
+    show_default=True,
+    help="How many words to predict, <S>, </S> and <UNK> among them; or a vocab.txt.",
+)
+@click.option("--min-count", type=click.IntRange(min=1), default=1, help="Leave rarer words out of the vocabulary.")
+@click.option(
+    "--unique", type=click.Choice(["sentences", "documents"]), default=None, help="Train on each of them once only."
+)
+@click.option(
+    "--check-against",
+    multiple=True,
+    metavar="FILE",
+    help="Evaluation text to look for in the training text; may be repeated.",
+)
+@click.option("--ngram", type=click.IntRange(min=1), default=13, show_default=True, help="Words in a row that tell.")
+@click.option("--drop-overlaps", is_flag=True, help="Leave out the training sentences that are found so.")
+@processes_option
+@json_option
+@quiet_option
+def text(
+    texts: tuple[str, ...],
+    output: str,
+    language: str,
+    pretokenized: bool,
+    documents: str,
+    titles: str,
+    held_out: str,
+    held_out_text: tuple[str, ...],
+    vocabulary: str,
+    min_count: int,
+    unique: str | None,
+    check_against: tuple[str, ...],
+    ngram: int,
+    drop_overlaps: bool,
+    processes: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Make a CORPUS of TEXTs, one sentence a line: files (.txt, .jsonl; also .gz, .xz, .bz2, .zst, .bz3), folders, patterns, or a
+    Hugging Face data set as hf:NAME[:CONFIG][@SPLIT][#COLUMN].
+
+    An interrupted run goes on where it was when the same command is given again.
+    """
+    from elmofire.cli.progress import Progress
+    from elmofire.train.corpus.prepare import Settings
+    from elmofire.train.corpus.prepare import prepare as prepare_corpus
+    from elmofire.train.corpus.report import report_lines
+
+    held_out_texts: dict[str, list[str]] = {}
+    for given in held_out_text:
+        name, equals, path = given.partition("=")
+        if not (name and equals and path):
+            raise InputError(f"--held-out-text is {given!r}, but should be NAME=TEXT")
+        held_out_texts.setdefault(name, []).append(path)
+    settings = Settings(
+        language=language,
+        pretokenized=pretokenized,
+        documents=documents,
+        titles=titles,
+        held_out=_share(held_out),
+        vocabulary=int(vocabulary) if vocabulary.isdecimal() else vocabulary,
+        min_count=min_count,
+        unique=unique or "",
+        check_against=check_against,
+        ngram=ngram,
+        drop_overlaps=drop_overlaps,
+    )
+    progress = Progress(total=None, quiet=quiet)
+
+    def note(text: str) -> None:
+        progress.clear()
+        if not quiet:
+            click.echo(f"{text} ({progress.seconds:.0f} s)", err=True)
+
+    try:
+        corpus = prepare_corpus(
+            texts, output, settings, held_out_texts=held_out_texts, processes=processes, progress=progress, note=note
+        )
+    finally:
+        progress.clear()
+    if as_json:
+        click.echo(json.dumps({"output": output, "seconds": round(progress.seconds, 3), **corpus.table}))
+        return
+    for line in report_lines(corpus.table):
+        click.echo(line)
+
+
+@prepare.command()
+@click.argument("corpus")
+@click.argument("archive")
+@click.option("--piece", default="16MiB", show_default=True, help="The most that one file takes.")
+@processes_option
+@json_option
+def pack(corpus: str, archive: str, piece: str, processes: int | None, as_json: bool) -> None:
+    """Pack CORPUS into the folder ARCHIVE, in pieces that can be moved one by one, each with a checksum."""
+    from elmofire.train.archive.packing import pack as pack_corpus
+
+    packed = pack_corpus(corpus, archive, piece_bytes=_bytes(piece), processes=processes)
+    if as_json:
+        click.echo(
+            json.dumps({"pieces": packed.pieces, "bytes": packed.bytes, "bits_per_token": packed.bits_per_token})
+        )
+        return
+    click.echo(f"{packed.pieces} pieces, {packed.bytes:,} bytes, {packed.bits_per_token:.2f} bits a token")
+
+
+@prepare.command()
+@click.argument("archive")
+@click.argument("corpus")
+@processes_option
+def unpack(archive: str, corpus: str, processes: int | None) -> None:
+    """Make the folder CORPUS again out of ARCHIVE, a folder with all pieces."""
+    from elmofire.train.archive.packing import unpack as unpack_corpus
+
+    unpack_corpus(archive, corpus, processes=processes)
+    click.echo(str(Path(corpus)))
+
+
+def _share(given: str) -> float | int:
+    try:
+        if given.isdecimal():
+            return int(given)
+        return float(given[:-1]) / 100 if given.endswith("%") else float(given)
+    except ValueError:
+        raise InputError(
+            f"--held-out is {given!r}, but should be a share as 0.01 or 1%, or a number of documents"
+        ) from None
+
+
+def _bytes(given: str) -> int:
+    size = re.fullmatch(r"(\d{1,12})\s*([kmg]?)(?:i?b)?", given.lower())
+    if size is None:
+        raise InputError(f"--piece is {given!r}, but should be a size as 16MiB")
+    return int(size[1]) * _SIZES[size[2]]

@@ -1,0 +1,1 @@
+"""From raw text to a trained biLM: `corpus` and `archive` prepare the text, and need no torch."""

@@ -1,0 +1,109 @@
+"""From text to a prepared corpus, beside the output, so that a killed run goes on where it was.
+
+`CORPUS.parts/` holds a manifest that says which run it belongs to, the blocks, and the corpus so far, which is renamed at the end.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from elmofire.errors import DataError, InputError
+from elmofire.train.corpus.job import Job, Settings
+from elmofire.train.corpus.reader import Corpus
+from elmofire.train.corpus.sources import Source, find_sources
+from elmofire.train.corpus.words import given_vocabulary
+from elmofire.train.processes import Processes
+
+__all__ = ["Settings", "prepare"]
+
+
+def prepare(
+    texts: Sequence[str],
+    output: Path | str,
+    settings: Settings | None = None,
+    *,
+    held_out_texts: Mapping[str, Sequence[str]] | None = None,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Corpus:
+    """Make a corpus of files, folders, patterns or `hf:` data sets; the same call again goes on with an interrupted one.
+
+    `held_out_texts` are text of their own for splits by name. The result does not depend on the number of `processes`. `progress` is
+    called with the sentences and tokens that each block adds, `note` with what is being done.
+    """
+    settings = settings or Settings()
+    settings.check()
+    tokenizer = settings.tokenizer()
+    output = Path(output)
+    held_out_texts = held_out_texts or {}
+    sources = [source for name, files in held_out_texts.items() for source in find_sources(files, name)]
+    sources += find_sources(texts)
+    names = [*held_out_texts, *(["heldout"] if settings.held_out else [])]
+    _check_names(names, sources, texts)
+    vocabulary = given_vocabulary(Path(settings.vocabulary)) if isinstance(settings.vocabulary, str) else None
+    options = {**asdict(settings), "check_against": list(settings.check_against)}
+    listed = [{"path": source.path, "split": source.split or "train", "bytes": _size(source)} for source in sources]
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        return _made_before(output, options, listed)
+    job = Job(output, settings, tokenizer, sources, names, vocabulary, note or (lambda text: None))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{output}.lock").acquire(timeout=0), Processes(processes) as workers:
+            job.run(workers, {"options": options, "sources": listed}, progress or (lambda sentences, tokens: None))
+        Path(f"{output}.lock").unlink(missing_ok=True)
+    except (InputError, DataError):  # what is mended now is another run
+        shutil.rmtree(f"{output}.parts", ignore_errors=True)
+        Path(f"{output}.lock").unlink(missing_ok=True)
+        raise
+    except Timeout:
+        raise DataError(f"{output}: another process is writing it") from None
+    except OSError as error:
+        raise DataError(
+            f"{output}: cannot be written: {error.strerror or error}",
+            hint=f"what is done so far is in {output}.parts; the same line again goes on with it",
+        ) from None
+    return Corpus.open(output)
+
+
+def _check_names(names: list[str], sources: list[Source], texts: Sequence[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[\w.]+", name) or name == "train" or names.count(name) > 1:
+            raise InputError(f"{name!r} cannot name a held-out split", hint="letters and digits, and each name once")
+    if not any(not source.split for source in sources):
+        raise InputError("no training text was given")
+    seen: dict[str, Source] = {}
+    for source in sources:
+        key = source.path if source.path.startswith("hf:") else str(Path(source.path).resolve())
+        if key in seen:
+            both = (
+                f" (in {seen[key].split or 'train'} and {source.split or 'train'})"
+                if seen[key].split != source.split
+                else ""
+            )
+            raise InputError(f"{source.path}: given twice{both}")
+        seen[key] = source
+
+
+def _size(source: Source) -> int | None:
+    return None if source.path.startswith("hf:") else Path(source.path).stat().st_size
+
+
+def _made_before(output: Path, options: dict[str, Any], sources: list[dict[str, Any]]) -> Corpus:
+    """The corpus that is there, if it is the one that was asked for."""
+    try:
+        corpus = Corpus.open(output)
+    except DataError:
+        raise DataError(f"{output}: exists and is no prepared corpus", hint="choose another name") from None
+    if (corpus.table["options"], corpus.table["sources"]) != (options, sources):
+        raise DataError(
+            f"{output}: a corpus made in another way is there", hint="choose another name, or remove it first"
+        )
+    shutil.rmtree(f"{output}.parts", ignore_errors=True)  # of a run that was killed right after the rename
+    Path(f"{output}.lock").unlink(missing_ok=True)
+    return corpus

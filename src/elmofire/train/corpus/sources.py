@@ -1,0 +1,174 @@
+"""Where text comes from: files, folders, patterns, data sets; line by line, with the starts of documents."""
+
+import glob
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from elmofire.errors import InputError, MissingExtra
+from elmofire.text.readers import content_suffix, read_lines, read_sentences
+
+LONGEST_SENTENCE = 1 << 20  # bytes; a whole book on one line is no sentence
+DOCUMENTS = ("auto", "files", "records", "blocks")
+_RECORDS = (".jsonl", ".ndjson")
+_IN_FOLDERS = (".txt", ".text", *_RECORDS)
+_DATA_SET = re.compile(r"hf:(?P<name>[^:@#]+)(:(?P<config>[^@#]+))?(@(?P<split>[^#]+))?(#(?P<column>.+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or a data set; `split` names the held-out split that it is for, "" is for training."""
+
+    path: str
+    split: str = ""
+
+    def stamp(self) -> list[object]:
+        """What tells it apart from another, or from itself when it has changed."""
+        if self.path.startswith("hf:"):
+            return [self.path, self.split]
+        stat = Path(self.path).stat()
+        return [str(Path(self.path).absolute()), self.split, stat.st_size, stat.st_mtime_ns]
+
+
+class Line(NamedTuple):
+    """A sentence: raw, or as tokens where its file holds tokens."""
+
+    number: int  # of the line, record or row in its source, from 1
+    sentence: str | list[str]
+    starts_document: bool
+
+
+def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
+    """The files that are meant: a folder's text files by name, a pattern's matches by name, `hf:...` as it is.
+
+    >>> find_sources(["nowhere/*.txt"])
+    Traceback (most recent call last):
+    elmofire.errors.InputError: nowhere/*.txt: no file has such a name
+    """
+    found: list[Source] = []
+    for text in texts:
+        path = Path(text)
+        if text.startswith("hf:"):
+            _data_set(text)
+            paths = [text]
+        elif path.is_dir():
+            paths = [str(file) for file in sorted(path.rglob("*")) if _is_text(file, path)]
+            if not paths:
+                raise InputError(
+                    f"{text}: no text in this folder", hint="it takes .txt and .jsonl files, compressed too"
+                )
+        elif path.exists() or not glob.has_magic(text):
+            paths = [text]
+        else:
+            matches = glob.iglob(text, recursive=True)  # noqa: PTH207 (a Path's own takes no absolute pattern)
+            paths = [name for name in sorted(matches) if Path(name).is_file()]
+            if not paths:
+                raise InputError(f"{text}: no file has such a name")
+        found += [Source(name, split) for name in paths]
+    for source in found:
+        if not source.path.startswith("hf:") and not Path(source.path).is_file():
+            reason = "cannot be read twice" if Path(source.path).exists() else "no such file"
+            raise InputError(f"{source.path}: {reason}")
+    return found
+
+
+def _is_text(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.is_file() and not hidden and content_suffix(file.name) in _IN_FOLDERS
+
+
+def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[str] | None = None) -> Iterator[Line]:
+    """The sentences of a source, empty ones left out, lines in which `titles` is found too.
+
+    A document is a whole file, a record (of JSON lines, or a line of text), or a block between blank lines; `auto` takes records of
+    JSON lines and data sets, and otherwise files. A record's text has one sentence a line.
+    """
+    by_record = source.path.startswith("hf:") or content_suffix(source.path) in _RECORDS
+    if documents == "auto":
+        documents = "records" if by_record else "files"
+    if by_record and documents == "blocks":
+        raise InputError(f"{source.path}: JSON lines and data sets have no blank lines", hint="--documents records")
+    records = _rows(source.path) if source.path.startswith("hf:") else _records(source.path)
+    new = True
+    for number, record in records:
+        new = new or documents == "records"
+        for sentence in [record] if isinstance(record, list) else record.split("\n"):
+            if isinstance(sentence, str):
+                sentence = sentence.strip()
+                if not sentence:
+                    new = new or documents == "blocks"
+                    continue
+                if titles and titles.search(sentence):
+                    continue
+            if checked := _checked(sentence, source.path, number):
+                yield Line(number, checked, new)
+                new = False
+
+
+def _records(path: str) -> Iterator[tuple[int, str | list[str]]]:
+    if content_suffix(path) in _RECORDS:
+        return enumerate(read_sentences(path, format="jsonl"), 1)
+    if content_suffix(path) in (".conllu", ".conll"):
+        raise InputError(
+            f"{path}: CoNLL-U is no running text", hint="write its words one sentence a line, --pretokenized"
+        )
+    return enumerate(read_lines(path, longest=LONGEST_SENTENCE), 1)
+
+
+def _checked(sentence: str | list[str], path: str, number: int) -> str | list[str]:
+    size = len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
+    if size > LONGEST_SENTENCE:
+        what = f"{path}:{number}: a sentence of {size:,} characters, more than {LONGEST_SENTENCE:,}"
+        raise InputError(what, hint="each sentence goes on a line of its own")
+    if isinstance(sentence, str):
+        if "\0" in sentence:
+            raise InputError(f"{path}:{number}: holds the byte 0, so it is no text", hint="is this a binary file?")
+        # Half a surrogate pair, which JSON can hold, has no bytes, so no model could see it.
+        return sentence if sentence.isascii() else sentence.encode("utf-8", "ignore").decode()
+    for token in sentence:
+        if not token or "\0" in token or token.split() != [token]:
+            raise InputError(f"{path}:{number}: the token {token!r:.40} is empty or holds white space")
+    return [token.encode("utf-8", "ignore").decode() or "\ufffd" for token in sentence]
+
+
+# ── data sets of the Hugging Face hub ───────────────────────────────────────────────────────────────────────────────
+
+
+def _data_set(text: str) -> tuple[dict[str, str | None], Any]:
+    described = _DATA_SET.fullmatch(text)
+    if described is None:
+        raise InputError(
+            f"{text}: is no data set", hint="hf:NAME, hf:NAME:CONFIG, hf:NAME@SPLIT or hf:NAME#COLUMN, or all"
+        )
+    try:
+        return described.groupdict(), importlib.import_module("datasets")
+    except ImportError:
+        raise InputError(f"{text}: needs the package datasets", hint="pip install datasets") from None
+
+
+def _rows(text: str) -> Iterator[tuple[int, str | list[str]]]:
+    named, datasets = _data_set(text)
+    name, column = cast(str, named["name"]), named["column"] or "text"
+    try:
+        if Path(name).is_dir() and list(Path(name).glob("*.json")):
+            rows = datasets.load_from_disk(name)
+            rows = rows[named["split"] or "train"] if isinstance(rows, dict) else rows
+        else:
+            rows = datasets.load_dataset(name, named["config"], split=named["split"] or "train", streaming=True)
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise InputError(f"{text}: cannot be loaded: {error}") from None
+    for number, row in enumerate(rows, 1):
+        value = row.get(column)
+        if not isinstance(value, str) and not (
+            isinstance(value, list) and all(isinstance(token, str) for token in value)
+        ):
+            raise InputError(
+                f"{text}:{number}: no text in column {column!r}",
+                hint=f"the columns are {', '.join(row)}: hf:NAME#COLUMN",
+            )
+        yield number, value

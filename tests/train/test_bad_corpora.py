@@ -1,0 +1,152 @@
+"""What cannot be a corpus is told so at once, with file and line, and leaves nothing that looks finished."""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from elmofire.errors import DataError, ElmofireError, InputError
+from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.processes import Processes
+
+BAD = {
+    "empty": (b"", "no sentence in"),
+    "blank": (b"\n \n\t\n", "no sentence in"),
+    "endless": (b"word " * 300_000, r":1: the line is longer than 1,048,576 bytes"),
+    "zeros": (b"fine\n" + bytes(100), r":2: holds the byte 0"),
+    "binary": (bytes(range(256)) * 100, r"not UTF-8|byte 0"),
+    "latin": ("one\ntwo\ncaf\u00e9\n".encode("latin1"), r":3: not UTF-8: byte 0xe9 at byte 4"),
+    "utf16": ("one\n".encode("utf-16"), r":1: not UTF-8"),
+    "boundary": (b"one\n<S> two </S>\n", r":2: holds <S> or </S>"),
+}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_named(tmp_path, kind, processes):
+    data, message = BAD[kind]
+    (tmp_path / "bad.txt").write_bytes(data)
+    with pytest.raises((InputError, DataError), match=message) as told:
+        prepare([str(tmp_path / "bad.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=processes)
+    assert "bad.txt" in str(told.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.txt"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", ":2: not JSON"),
+        ("3", ":2: expected a string"),
+        ('{"tokens": ["a b"]}', ":2: the token 'a b' is empty or holds white space"),
+        ('{"tokens": [""]}', ":2: the token"),
+        (json.dumps("x" * 1_100_000), ":2: a sentence of 1,100,000 characters"),
+        (json.dumps("a\0b"), ":2: holds the byte 0"),
+    ],
+)
+def test_a_bad_record_is_named(tmp_path, line, message):
+    (tmp_path / "bad.jsonl").write_text('"fine"\n' + line + "\n")
+    with pytest.raises(InputError, match=re.escape(message)):
+        prepare([str(tmp_path / "bad.jsonl")], tmp_path / "corpus", processes=1)
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("</S>\n<UNK>\na\n", "has no <S>"),
+        ("a\nb\n", "has no <S> and no </S> and no <UNK>"),
+        ("", "empty"),
+        ("<S>\n</S>\n<UNK>\nï\n".encode("latin1"), "not utf-8"),
+    ],
+)
+def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tmp_path, words, message):
+    (tmp_path / "vocab.txt").write_bytes(words if isinstance(words, bytes) else words.encode())
+    (tmp_path / "text.txt").write_text("a b\n")
+    with pytest.raises(ElmofireError, match=message):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(vocabulary=str(tmp_path / "vocab.txt")))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted", "message"),
+    [
+        (["nowhere.txt"], {}, "no such file"),
+        (["nowhere*.txt"], {}, "no file has such a name"),
+        (["."], {}, "no text in this folder"),
+        (["a.conllu"], {}, "CoNLL-U"),
+        (["a.jsonl"], {"documents": "blocks"}, "records"),
+        (["a.dat"], {"titles": "("}, "no regular expression"),
+        (["a.dat"], {"vocabulary": 3}, "no room"),
+        (["a.dat"], {"held_out": 1.5}, "share below 1"),
+        (["a.dat", "a.dat"], {}, "given twice"),
+        (["hf:"], {}, "no data set"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, texts, wanted, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.dat").write_text("fine\n")
+    if texts != ["."]:
+        (tmp_path / "a.conllu").write_text("1\tfine\n")
+        (tmp_path / "a.jsonl").write_text('"fine"\n')
+    with pytest.raises((InputError, DataError), match=re.escape(message)):
+        prepare(texts, "corpus", Settings(**wanted), processes=1)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_bad_evaluation_text_is_told_before_the_text_is_read(tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"never read: \xff\n")
+    (tmp_path / "eval.txt").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match=r"eval\.txt:1: not UTF-8"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(check_against=(str(tmp_path / "eval*"),)))
+
+
+def test_no_sentence_left_is_an_error(tmp_path):
+    (tmp_path / "text.txt").write_text("one two three\n")
+    wanted = Settings(check_against=(str(tmp_path / "other.txt"),), ngram=2, drop_overlaps=True)
+    (tmp_path / "other.txt").write_text("one two\n")
+    with pytest.raises(DataError, match="no sentence is left"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "text.txt").write_text("one\n")
+    with pytest.raises(DataError, match="cannot be written"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "file/corpus", processes=1)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_ends_it_with_one_line_and_the_same_line_goes_on(tmp_path, processes):
+    (tmp_path / "text.txt").write_text("".join(f"some words and number {n}\n" for n in range(20_000)))
+    command = [sys.executable, "-m", "elmofire", "prepare", str(tmp_path / "text.txt"), "-q", "-o", str(tmp_path / "c")]
+    command += ["--processes", str(processes)]
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "c").exists()
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "c/corpus.json").is_file()
+
+
+def test_a_worker_that_is_killed_is_an_error_not_a_wait():
+    with Processes(2) as workers:
+        for process in workers._started:
+            process.kill()
+            process.wait()
+        with pytest.raises(ChildProcessError, match="worker process ended"):
+            list(workers.map(len, [("a",), ("b",)]))
+
+
+def test_results_come_in_order_and_errors_as_they_were():
+    with Processes(2) as workers:
+        assert list(workers.map(int, [(str(n),) for n in range(50)])) == list(range(50))
+    with Processes(2) as workers, pytest.raises(ValueError, match="invalid literal"):
+        list(workers.map(int, [("1",), ("x",), ("3",)]))

@@ -1,0 +1,303 @@
+"""A prepared corpus is what a slow loop makes of the same text, whatever the blocks, processes, files and compression."""
+
+import gzip
+import json
+import lzma
+import random
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.slow_corpus import SlowCorpus, contents, documents_of
+
+from elmofire.errors import DataError, InputError
+from elmofire.text.characters import character_ids
+from elmofire.text.tokenizers import tokenizer_for
+from elmofire.train.corpus import blocks, shards
+from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.reader import Corpus
+
+WORDS = [
+    "the",
+    "cat",
+    "Cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "naïve",
+    "日本語",
+    "x" * 60,
+    ".",
+    ",",
+    "<UNK>",
+    "\u200b!",
+    "1990s",
+]
+
+
+def random_documents(count: int, seed: int, words: list[str] = WORDS) -> list[list[list[str]]]:
+    rng = random.Random(seed)
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+    return [[rng.choices(words, weights, k=rng.randint(1, 12)) for _ in range(rng.randint(1, 6))] for _ in range(count)]
+
+
+def as_blocks(documents: list[list[list[str]]]) -> str:
+    return "\n".join("".join(" ".join(sentence) + "\n" for sentence in document) for document in documents)
+
+
+def check(corpus: Corpus, train, others, size: int) -> None:
+    slow = SlowCorpus(train, others, size)
+    assert documents_of(corpus.train, corpus) == train
+    everything = np.arange(corpus.words)
+    assert corpus.spellings(everything) == slow.words
+    assert corpus.vocabulary.words == slow.vocabulary
+    assert corpus.counts.tolist() == [slow.counts.get(word, 0) for word in slow.words]
+    listed = {word: number for number, word in enumerate(slow.vocabulary)}
+    assert corpus.targets(everything).tolist() == [listed.get(word, 2) for word in slow.words]
+    np.testing.assert_array_equal(corpus.character_ids(everything), character_ids(slow.words))
+    assert corpus.train.lengths.tolist() == [len(sentence) for document in train for sentence in document]
+    corpus.verify()
+
+
+@pytest.mark.parametrize("block_bytes", [40, 1000, 1 << 20])
+@pytest.mark.parametrize("shard_tokens", [50, 1 << 20])
+def test_a_corpus_is_what_a_slow_loop_makes(tmp_path, monkeypatch, block_bytes, shard_tokens):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(shards, "SHARD_TOKENS", shard_tokens)
+    train, held_out = random_documents(40, seed=1), random_documents(5, seed=2, words=[*WORDS, "unseen", "zebra"])
+    (tmp_path / "train.txt").write_text(as_blocks(train), encoding="utf-8")
+    (tmp_path / "other.txt").write_text(as_blocks(held_out), encoding="utf-8")
+    corpus = prepare(
+        [str(tmp_path / "train.txt")],
+        tmp_path / "corpus",
+        Settings(pretokenized=True, documents="blocks", vocabulary=9),
+        held_out_texts={"other": [str(tmp_path / "other.txt")]},
+        processes=1,
+    )
+    check(corpus, train, held_out, 9)
+    assert documents_of(corpus.heldout["other"], corpus) == held_out
+    unknown = [word for document in held_out for sentence in document for word in sentence]
+    expected = sum(word not in corpus.vocabulary or word == "<UNK>" for word in unknown) / len(unknown)
+    assert corpus.table["splits"]["other"]["unknown"] == pytest.approx(expected, abs=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8), min_size=1, max_size=5), min_size=1),
+    st.integers(4, 20),
+    st.sampled_from([30, 1 << 20]),
+)
+def test_any_documents_come_back(tmp_path_factory, documents, size, block_bytes):
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "text.txt").write_text(as_blocks(documents), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        wanted = Settings(pretokenized=True, documents="blocks", vocabulary=size)
+        corpus = prepare([str(folder / "text.txt")], folder / "corpus", wanted, processes=1)
+    check(corpus, documents, [], size)
+
+
+def test_many_sentences_are_gathered_as_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 60)
+    (tmp_path / "text.txt").write_text(as_blocks(random_documents(30, seed=3)), encoding="utf-8")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=1)
+    assert len(corpus.train.shards) > 3
+    rng = np.random.default_rng(4)
+    for numbers in (
+        rng.permutation(len(corpus.train)),
+        rng.integers(0, len(corpus.train), 7),
+        np.zeros(0, int),
+        [5, 5],
+    ):
+        ids, lengths = corpus.train.gather(numbers)
+        one_by_one = [corpus.train.sentence(int(number)) for number in numbers]
+        assert lengths.tolist() == [len(sentence) for sentence in one_by_one]
+        assert ids.tolist() == [word for sentence in one_by_one for word in sentence.tolist()]
+    for wrong in (-1, len(corpus.train)):
+        with pytest.raises(IndexError):
+            corpus.train.sentence(wrong)
+        with pytest.raises(IndexError):
+            corpus.train.gather([0, wrong])
+
+
+def test_the_same_bytes_from_any_number_of_processes_and_any_blocks(tmp_path, monkeypatch):
+    for number in range(3):
+        text = as_blocks(random_documents(60, seed=number))
+        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
+    wanted = Settings(documents="blocks", held_out=0.2, unique="sentences", vocabulary=12)
+    found = []
+    for number, (processes, block_bytes) in enumerate([(1, 300), (1, 300), (2, 300), (3, 5000)]):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        prepare([str(tmp_path / "*.txt")], tmp_path / f"c{number}", wanted, processes=processes)
+        found.append(contents(tmp_path / f"c{number}"))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_english_is_split_as_the_treebank_does(tmp_path):
+    (tmp_path / "text.txt").write_text("I can't stop (it's Dr. Who's).\n")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", processes=1)
+    words = corpus.spellings(corpus.train.sentence(0))
+    assert words == tokenizer_for("en").words("I can't stop (it's Dr. Who's).")
+    assert words[:3] == ["I", "ca", "n't"]
+    assert (corpus.tokenizer.name, corpus.tokenizer.language) == ("penn", "en")
+
+
+def test_every_kind_of_file_gives_the_same_sentences(tmp_path):
+    lines = [" ".join(sentence) for document in random_documents(20, seed=5) for sentence in document]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    written = {
+        "plain.txt": data,
+        "a.txt.gz": gzip.compress(data),
+        "b.txt.xz": lzma.compress(data),
+        "c.jsonl": "".join(json.dumps({"text": line}) + "\n" for line in lines).encode(),
+        "d.jsonl.gz": gzip.compress("".join(json.dumps({"tokens": line.split()}) + "\n" for line in lines).encode()),
+        "e.ndjson": (json.dumps("\n".join(lines)) + "\n").encode(),
+    }
+    for name, content in written.items():
+        (tmp_path / name).write_bytes(content)
+    ids = [
+        prepare([str(tmp_path / name)], tmp_path / f"{name}.corpus", Settings(pretokenized=True), processes=1)
+        .train.gather(range(len(lines)))[0]
+        .tolist()
+        for name in written
+    ]
+    assert all(found == ids[0] for found in ids)
+    assert len(ids[0]) == sum(len(line.split()) for line in lines)
+
+
+@pytest.mark.parametrize(("module", "name"), [("bz3", "text.txt.bz3"), ("backports.zstd", "text.txt.zst")])
+def test_files_of_the_extra_are_read(tmp_path, module, name):
+    compress = pytest.importorskip(module).compress
+    data = b"one sentence\nanother one\n" * 1000
+    (tmp_path / name).write_bytes(compress(data, 1 << 17) if module == "bz3" else compress(data))
+    corpus = prepare([str(tmp_path / name)], tmp_path / "corpus", processes=1)
+    assert (len(corpus.train), corpus.train.tokens) == (2000, 4000)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-5])
+    with pytest.raises(InputError, match="truncated"):
+        prepare([str(tmp_path / name)], tmp_path / "other", processes=1)
+
+
+def test_folders_and_patterns_are_read_by_name(tmp_path):
+    for name, text in {
+        "b/2.txt": "two",
+        "a.txt": "one",
+        "c.jsonl": '"three"',
+        ".hidden.txt": "no",
+        "x.bin": "no",
+    }.items():
+        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "texts" / name).write_text(text)
+    corpus = prepare([str(tmp_path / "texts")], tmp_path / "corpus", processes=1)
+    assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]], [["three"]]]
+    corpus = prepare([str(tmp_path / "texts/**/*.txt")], tmp_path / "other", processes=1)
+    assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]]]
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ("files", [[["a"], ["b"], ["c"]], [["d"]]]),
+        ("auto", [[["a"], ["b"], ["c"]], [["d"]]]),
+        ("blocks", [[["a"], ["b"]], [["c"]], [["d"]]]),
+        ("records", [[["a"]], [["b"]], [["c"]], [["d"]]]),
+    ],
+)
+def test_documents_are_what_they_are_said_to_be(tmp_path, documents, expected):
+    (tmp_path / "1.txt").write_text("= One =\na\nb\n\n\n= Two =\n\nc\n")
+    (tmp_path / "2.txt").write_text("d")
+    wanted = Settings(documents=documents, titles="^= .* =$")
+    corpus = prepare([str(tmp_path / "*.txt")], tmp_path / "corpus", wanted, processes=1)
+    assert documents_of(corpus.train, corpus) == expected
+    assert corpus.train.documents == len(expected)
+
+
+def test_a_data_set_of_the_hub_is_read_row_by_row(tmp_path, monkeypatch):
+    rows = [{"title": "t", "body": "one two\nthree"}, {"title": "t", "body": "four"}]
+    asked = []
+
+    def load_dataset(name, config, *, split, streaming):
+        asked.append((name, config, split, streaming))
+        return iter(rows)
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    corpus = prepare(["hf:owner/name:small@test#body"], tmp_path / "corpus", processes=1)
+    assert documents_of(corpus.train, corpus) == [[["one", "two"], ["three"]], [["four"]]]
+    assert asked == [("owner/name", "small", "test", True)]
+    with pytest.raises(InputError, match="no text in column 'text'"):
+        prepare(["hf:owner/name"], tmp_path / "other", processes=1)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="pip install datasets"):
+        prepare(["hf:owner/name"], tmp_path / "other", processes=1)
+
+
+def test_a_given_vocabulary_keeps_its_order(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<UNK>\nmat\n<S>\n</S>\nnever\nthe\n")
+    (tmp_path / "text.txt").write_text("the the cat mat\n")
+    corpus = prepare(
+        [str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(vocabulary=str(tmp_path / "vocab.txt")), processes=1
+    )
+    assert corpus.targets(corpus.train.sentence(0)).tolist() == [5, 5, 0, 1]
+    assert corpus.targets([0, 1, 2]).tolist() == [2, 3, 0]
+    assert corpus.table["report"]["words"]["coverage"] == 0.75
+
+
+def test_rare_words_stay_out_of_the_vocabulary_when_asked(tmp_path):
+    (tmp_path / "text.txt").write_text("a a a b b c\n")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(min_count=2), processes=1)
+    assert corpus.vocabulary.words == ["<S>", "</S>", "<UNK>", "a", "b"]
+
+
+def test_the_report_counts_what_a_loop_counts(tmp_path):
+    sentences = [["a"] * n for n in (1, 2, 3, 4, 100)] + [["b", "é" * 24, "é" * 25, "y" * 49, "y" * 49]]
+    (tmp_path / "text.txt").write_text("".join(" ".join(s) + "\n" for s in sentences), encoding="utf-8")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=1)
+    words = corpus.table["report"]["words"]
+    assert (words["types"], words["seen_once"]) == (5, 3)
+    assert (words["types_over_48_bytes"], words["tokens_over_48_bytes"], words["longest_word_bytes"]) == (2, 3, 50)
+    assert corpus.table["splits"]["train"]["length"] == {"median": 3, "99%": 100, "longest": 100}
+
+
+def test_a_corpus_that_is_there_is_not_made_again_nor_overwritten(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("one two\n")
+    prepare([str(text)], tmp_path / "corpus", processes=1)
+    before = (tmp_path / "corpus/corpus.json").stat().st_mtime_ns
+    prepare([str(text)], tmp_path / "corpus", processes=1)
+    assert (tmp_path / "corpus/corpus.json").stat().st_mtime_ns == before
+    with pytest.raises(DataError, match="made in another way"):
+        prepare([str(text)], tmp_path / "corpus", Settings(vocabulary=4), processes=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").write_text("dear")
+    with pytest.raises(DataError, match="no prepared corpus"):
+        prepare([str(text)], tmp_path / "mine", processes=1)
+
+
+def test_preparing_needs_no_torch():
+    program = "import sys, elmofire.train.corpus.prepare, elmofire.train.archive.packing; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_damaged_corpus_is_not_opened_or_not_verified(tmp_path):
+    (tmp_path / "text.txt").write_text("one two three\n")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", processes=1)
+    ids = tmp_path / "corpus/train-00000.ids.npy"
+    data = ids.read_bytes()
+    ids.write_bytes(data[:-1] + b"\1")
+    with pytest.raises(DataError, match=r"damaged: train-00000\.ids\.npy"):
+        corpus.verify()
+    ids.write_bytes(data[:-1])
+    with pytest.raises(DataError, match=r"wrong size: train-00000\.ids\.npy"):
+        Corpus.open(tmp_path / "corpus")
+    table = json.loads((tmp_path / "corpus/corpus.json").read_text())
+    for broken in ({**table, "format": 2}, {"format": 1}, {**table, "files": {}, "splits": {}}):
+        (tmp_path / "corpus/corpus.json").write_text(json.dumps(broken))
+        with pytest.raises(DataError):
+            Corpus.open(tmp_path / "corpus")
+    with pytest.raises(DataError, match="no prepared corpus"):
+        Corpus.open(tmp_path)

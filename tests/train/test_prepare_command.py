@@ -1,0 +1,61 @@
+"""`elmofire prepare` from a shell: what it prints, and what it exits with."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from elmofire.train.corpus.reader import Corpus
+
+
+def elmofire(*arguments, cwd):
+    return subprocess.run([sys.executable, "-m", "elmofire", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def test_a_corpus_is_made_packed_and_unpacked(tmp_path):
+    (tmp_path / "text.txt").write_text("= A =\nOne fish, two fish.\n\n= B =\nRed fish.\n\n= C =\nBlue fish.\n")
+    (tmp_path / "dev.txt").write_text("No fish.\n")
+    options = ["--documents", "blocks", "--titles", "^= ", "--held-out", "1", "--held-out-text", "dev=dev.txt"]
+    done = elmofire("prepare", "text.txt", "--output", "corpus", *options, "--vocabulary", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["train", "dev", "heldout"]
+    again = elmofire("prepare", "text.txt", "-o", "corpus", *options, "--vocabulary", "5", "--json", cwd=tmp_path)
+    table = json.loads(again.stdout)
+    assert table["splits"]["dev"]["tokens"] == 3
+    assert (table["vocabulary"], table["splits"]["heldout"]["documents"]) == (5, 1)
+    packed = elmofire("prepare", "pack", "corpus", "archive", "--piece", "8 kB", "--json", cwd=tmp_path)
+    assert json.loads(packed.stdout)["pieces"] == len(list((tmp_path / "archive").iterdir()))
+    assert elmofire("prepare", "unpack", "archive", "back", cwd=tmp_path).returncode == 0
+    assert Corpus.open(tmp_path / "back").table == Corpus.open(tmp_path / "corpus").table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["text.txt"], "--output"),
+        (["-o", "corpus"], "TEXT"),
+        (["nowhere.txt", "-o", "corpus"], "error: nowhere.txt: no such file"),
+        (["text.txt", "-o", "corpus", "--held-out", "few"], "error: --held-out is 'few'"),
+        (["text.txt", "-o", "corpus", "--held-out-text", "dev"], "error: --held-out-text is 'dev'"),
+        (["text.txt", "-o", "corpus", "--vocabulary", "nowhere"], "error: nowhere: the vocabulary cannot be read"),
+        (["pack", "nowhere", "archive"], "error: nowhere: is no prepared corpus"),
+        (["pack", "nowhere", "archive", "--piece", "big"], "error: --piece is 'big'"),
+        (["unpack", "nowhere", "corpus"], "error: nowhere: no such folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, said):
+    (tmp_path / "text.txt").write_text("one\n")
+    done = elmofire("prepare", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_a_file_may_be_called_like_a_verb(tmp_path):
+    (tmp_path / "text").write_text("one\n")
+    (tmp_path / "pack").write_text("two\n")
+    assert elmofire("prepare", "text", "./pack", "-o", "corpus", "-q", cwd=tmp_path).returncode == 0
+    assert len(Corpus.open(tmp_path / "corpus").train) == 2

@@ -1,0 +1,167 @@
+"""Held-out documents, duplicates and evaluation text are found as loops over sets find them."""
+
+import json
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.slow_corpus import documents_of
+from train.test_prepare import as_blocks, random_documents
+
+from elmofire.errors import DataError, InputError
+from elmofire.train.corpus import blocks, selection
+from elmofire.train.corpus.overlaps import EvaluationText, find_overlaps, ngrams, word_hashes
+from elmofire.train.corpus.prepare import Settings, prepare
+
+WORDS = [f"w{n}" for n in range(200)]
+
+
+def text_of(folder, documents, name="text.txt") -> str:
+    (folder / name).write_text(as_blocks(documents), encoding="utf-8")
+    return str(folder / name)
+
+
+def flat(documents) -> list[tuple[str, ...]]:
+    return [tuple(sentence) for document in documents for sentence in document]
+
+
+# ── held out ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_held_out_documents_are_whole_and_do_not_depend_on_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 200)
+    documents = random_documents(300, seed=1, words=WORDS)
+    wanted = Settings(pretokenized=True, documents="blocks", held_out=0.1)
+    found = []
+    for name in ("one", "two"):
+        corpus = prepare([text_of(tmp_path, documents, name)], tmp_path / f"{name}.corpus", wanted, processes=1)
+        train, held_out = documents_of(corpus.train, corpus), documents_of(corpus.heldout["heldout"], corpus)
+        assert Counter(map(str, train + held_out)) == Counter(map(str, documents))
+        assert 10 < len(held_out) < 60
+        found.append({str(document) for document in held_out})
+        random.Random(2).shuffle(documents)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("count", [1, 7, 39])
+def test_as_many_documents_are_held_out_as_asked(tmp_path, count):
+    text = text_of(tmp_path, random_documents(40, seed=3, words=WORDS))
+    wanted = Settings(pretokenized=True, documents="blocks", held_out=count)
+    corpus = prepare([text], tmp_path / "corpus", wanted, processes=1)
+    assert (corpus.heldout["heldout"].documents, corpus.train.documents) == (count, 40 - count)
+
+
+@pytest.mark.parametrize("held_out", [0.5, 1, 2])
+def test_one_document_cannot_be_split(tmp_path, held_out):
+    text = text_of(tmp_path, random_documents(40, seed=3))
+    with pytest.raises(DataError, match="documents"):
+        prepare([text], tmp_path / "corpus", Settings(held_out=held_out), processes=1)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_a_file_is_not_trained_on_and_held_out(tmp_path):
+    text = text_of(tmp_path, random_documents(3, seed=4))
+    with pytest.raises(InputError, match="given twice"):
+        prepare([str(tmp_path / "*.txt")], tmp_path / "corpus", held_out_texts={"dev": [text]}, processes=1)
+
+
+@pytest.mark.parametrize("name", ["train", "a/b", ""])
+def test_a_split_has_a_name_of_its_own(tmp_path, name):
+    text, other = text_of(tmp_path, [[["a"]]]), text_of(tmp_path, [[["b"]]], "other.txt")
+    with pytest.raises(InputError, match="cannot name"):
+        prepare([text], tmp_path / "corpus", held_out_texts={name: [other]}, processes=1)
+
+
+# ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("at_once", [4, 1 << 23])
+def test_repeated_sentences_are_trained_on_once_and_never_if_held_out(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(selection, "_HASHES_AT_ONCE", at_once)
+    few = ["a", "b", "c"]
+    train, held_out = random_documents(80, seed=5, words=few), random_documents(4, seed=6, words=few)
+    corpus = prepare(
+        [text_of(tmp_path, train)],
+        tmp_path / "corpus",
+        Settings(pretokenized=True, documents="blocks", unique="sentences"),
+        held_out_texts={"dev": [text_of(tmp_path, held_out, "dev.txt")]},
+        processes=1,
+    )
+    seen, kept = set(flat(held_out)), []
+    for sentence in flat(train):
+        if sentence not in seen:
+            seen.add(sentence)
+            kept.append(sentence)
+    assert flat(documents_of(corpus.train, corpus)) == kept
+    assert documents_of(corpus.heldout["dev"], corpus) == held_out
+    assert corpus.table["report"]["duplicates"] == len(flat(train)) - len(kept) > 20
+
+
+def test_repeated_documents_are_trained_on_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 60)
+    documents = random_documents(10, seed=7, words=WORDS)
+    order = [0, 1, 0, 2, 3, 1, 1, 4, 5, 6, 7, 8, 9, 9]
+    text = text_of(tmp_path, [documents[number] for number in order])
+    wanted = Settings(pretokenized=True, documents="blocks", unique="documents")
+    corpus = prepare([text], tmp_path / "corpus", wanted, processes=1)
+    assert documents_of(corpus.train, corpus) == documents
+    assert corpus.table["report"]["duplicates"] == 4
+
+
+# ── evaluation text ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def slow_ngrams(sentence: list[str], n: int) -> list[tuple[str, ...]]:
+    words = [word.lower() for word in sentence if any(letter.isalnum() for letter in word)]
+    return [tuple(words[first : first + n]) for first in range(len(words) - n + 1)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "A", "b", ",", "."]), max_size=9), max_size=8),
+    st.lists(st.lists(st.sampled_from(["a", "b", "B", "!", "c"]), max_size=9), max_size=8),
+    st.integers(1, 5),
+)
+def test_shared_ngrams_are_those_of_a_slow_loop(text, evaluation, n):
+    def hashed(sentences):
+        words = [word for sentence in sentences for word in sentence]
+        return ngrams(word_hashes(words), np.array([len(sentence) for sentence in sentences], int), n)
+
+    known = np.unique(hashed(evaluation)[0])
+    words = sorted({word for sentence in text for word in sentence}) or ["a"]
+    ids = np.array([words.index(word) for sentence in text for word in sentence], int)
+    lengths = np.array([len(sentence) for sentence in text], int)
+    nowhere = np.zeros(len(known), np.uint32)
+    found = find_overlaps(EvaluationText(n, known, nowhere, nowhere), ids, lengths, word_hashes(words))[0]
+    wanted = {gram for sentence in evaluation for gram in slow_ngrams(sentence, n)}
+    expected = [k for k, sentence in enumerate(text) for gram in slow_ngrams(sentence, n) if gram in wanted]
+    assert sorted(found.tolist()) == expected
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_planted_evaluation_text_is_found_where_it_is(tmp_path, monkeypatch, drop):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 500)
+    rng = random.Random(8)
+    evaluation = [[*rng.choices(WORDS, k=20)] for _ in range(10)]
+    (tmp_path / "eval.txt").write_text("".join(" ".join(sentence) + "\n" for sentence in evaluation))
+    (tmp_path / "dev.jsonl").write_text(json.dumps({"tokens": ["X", *evaluation[0][:5]]}) + "\n")
+    sentences = [rng.choices(WORDS, k=15) for _ in range(400)]
+    sentences[17] = ["so", "-", *[word.upper() for word in evaluation[3][4:17]], "."]  # 13 of its words, in capitals
+    sentences[200] = ["so", *evaluation[5][:6], ",", *evaluation[5][6:13]]  # 13 of them around a comma
+    sentences[300] = ["so", *evaluation[5][:12], "."]  # only twelve
+    (tmp_path / "text.txt").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
+    files = (str(tmp_path / "eval.txt"), str(tmp_path / "dev.jsonl"))
+    wanted = Settings(pretokenized=True, check_against=files, drop_overlaps=drop)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=2)
+    found = [json.loads(line) for line in (tmp_path / "corpus/overlaps.jsonl").read_text().splitlines()]
+    assert [(row["line"], row["file"], row["sentence"]) for row in found] == [(18, files[0], 4), (201, files[0], 6)]
+    assert found[0]["words"] == " ".join(evaluation[3][4:17]).upper()
+    assert found[1]["words"].split() == evaluation[5][:13]
+    assert [row["sentences"] for row in corpus.table["report"]["overlaps"]] == [2, 0]
+    assert [row["ngrams"] for row in corpus.table["report"]["overlaps"]] == [80, 0]
+    kept = [sentence for number, sentence in enumerate(sentences) if not (drop and number in (17, 200))]
+    assert flat(documents_of(corpus.train, corpus)) == [tuple(sentence) for sentence in kept]
