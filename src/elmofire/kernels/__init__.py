@@ -58,10 +58,10 @@ def lstmp(
 ) -> tuple[Tensor, LstmState]:
     """All layers of all directions over a batch: outputs (D, L, T, B, P) and the state after it.
 
-    `inputs` (D, T, B, E) are in each direction's own reading order; `weights[d][l]` are its layers (or `pack_weights` of them). Past its length (B,) a row gives
-    zeros and keeps its state. Where `resets` (D, T, B) is true, the state is zero before that step. A layer after the first adds its
-    input to its output (never to its state) with `skip_connections`. `dropout` falls on every layer's input, and the sum is with the
-    dropped input. Gradients flow to inputs, weights and state; clips pass none outside their range.
+    `inputs` (D, T, B, E) are in each direction's own reading order; `weights[d][l]` are its layers (or `pack_weights` of them). Past its
+    length (B,) a row gives zeros and keeps its state. Where `resets` (D, T, B) is true, the state is zero before that step. A layer
+    after the first adds its input to its output (never to its state) with `skip_connections`. `dropout` falls on what goes from layer
+    to layer, and the sum is with the dropped input. Gradients flow to inputs, weights and state; clips pass none outside their range.
 
     `path` is "torch" (any device), "triton" (GPUs), "gluon" (Hopper GPUs, bfloat16) or "auto", the fastest that fits; one that is
     asked for by name and cannot be taken is an error. `precision` is that of the products' operands, "float32" or "bfloat16", and by

@@ -32,7 +32,7 @@ def run(
     for d, stack in enumerate(weights):
         x = inputs[d]
         for k, layer in enumerate(stack):
-            x = F.dropout(x, dropout) if dropout else x
+            x = F.dropout(x, dropout) if dropout and k > 0 else x
             y, h, c = _layer(
                 x,
                 layer,

@@ -58,8 +58,6 @@ def run(
         projection_clip=projection_clip if projected else None, skip=skip_connections and L > 1, dropout=dropout,
         ragged=lengths is not None, resets=resets is not None, dtype=dtype,
     )  # fmt: skip
-    if dropout:
-        inputs = F.dropout(inputs, dropout)
     rows = _rows(sizes, lengths, resets, inputs.device)
     kernels = _kernels(sizes, hopper=hopper)
     flat = [] if ready else [tensor for layer in _by_cell(weights) for tensor in layer]
