@@ -5,5 +5,10 @@ import importlib.util
 collect_ignore_glob = (
     []
     if importlib.util.find_spec("triton")
-    else ["src/elmofire/kernels/lstmp_gpu/*", "src/elmofire/kernels/*_triton.py", "src/elmofire/kernels/*_programs.py"]
+    else [
+        "src/elmofire/kernels/lstmp_gpu/*",
+        "src/elmofire/kernels/*_triton.py",
+        "src/elmofire/kernels/*_programs.py",
+        "src/elmofire/train/step/*_triton.py",
+    ]
 )

@@ -47,6 +47,17 @@ def words_only(words: int, **changes) -> BilmConfig:
     return replace(tiny(**changes), encoder=encoder)
 
 
+def one_way(**changes) -> BilmConfig:
+    """A language model as Kim et al. (2016) had it: forward only, no projections, no clips, and a first layer wider than the others."""
+    plain = {"directions": ("forward",), "lstm_projection": False, "skip_connections": False}
+    unclipped = {"cell_clip": None, "projection_clip": None}
+    encoder = {"encoder_width": 15, "encoder_projection": False, "encoder_activation": "tanh"}
+    return tiny(**{**plain, **unclipped, **encoder, "cells": 6, "projection": 6, **changes})
+
+
+ONE_HOT = {"encoder_one_hot": True, "encoder_character_dim": 261}
+
+
 def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None = None) -> Weights:
     """Gates of standard deviation 1/sqrt(2P), projections 2/sqrt(cells), layer 0 of about unit variance."""
     arrays = {}
@@ -59,8 +70,9 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
         spread = Encoder(config.encoder, NumpyEncoder(weights))(
             token_ids(words, config, vocabulary, weights.alphabet)
         ).std()
-        arrays["encoder.projection.weight"] /= spread
-        arrays["encoder.projection.bias"] /= spread
+        if spread > 1e-6:  # a few filters behind a relu may be silent for all words
+            arrays["encoder.projection.weight"] /= spread
+            arrays["encoder.projection.bias"] /= spread
     return weights
 
 

@@ -115,6 +115,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         names = archive.namelist()
     assert "elmofire/py.typed" in names
     assert "elmofire/engine/definition.py" in names
+    assert "elmofire/recipes/tiny.toml" in names
     assert all(name.startswith(("elmofire/", "elmofire-")) for name in names)
 
 

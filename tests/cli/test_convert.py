@@ -109,6 +109,8 @@ BEYOND = {
     "no projection behind a word table": replace(
         tiny(), encoder=EncoderConfig(width=6, filters=(), words=5, word_dim=4, projection=True)
     ),
+    "its highways are 'tied', but this model's are 'learned'": tiny(encoder_highway="learned"),
+    "but this model's are one-hot": tiny(encoder_one_hot=True, encoder_character_dim=261),
 }
 
 

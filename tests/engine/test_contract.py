@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from models import ENGINES, embedder_on, lively, tiny, words_only
+from models import ENGINES, ONE_HOT, embedder_on, lively, one_way, tiny, words_only
 
 from elmofire.engine import definition
 from elmofire.engine.batches import token_ids
@@ -39,6 +39,14 @@ CONFIGS = {
         words_only(len(WORDS)), encoder=EncoderConfig(width=6, filters=(), words=len(WORDS), word_dim=4)
     ),
     "one cell": tiny(cells=1, projection=1, encoder_width=1),
+    "plain layer for a highway": tiny(encoder_highway="mlp"),
+    "learned carry gates": tiny(encoder_highway="learned", encoder_highways=2),
+    "one-hot characters": tiny(**ONE_HOT),
+    "one way": one_way(),
+    "one way, plain layer": one_way(encoder_highway="mlp"),
+    "one way, learned carry gate": one_way(encoder_highway="learned"),
+    "one way, no highway, one-hot": one_way(encoder_highways=0, **ONE_HOT),
+    "one way, learned carry gate, one-hot": one_way(encoder_highway="learned", **ONE_HOT),
 }
 SENTENCES = [
     ["the", "cat", "sat", "on", "a", "mat"],
@@ -92,8 +100,9 @@ def definition_state(config, state, row):
 
 
 @pytest.mark.parametrize("engine", library.available())
-def test_an_alphabet_too_large_for_tables_has_them_made_of_the_characters_at_hand(engine, monkeypatch):
-    weights = lively(CONFIGS["three highways, tanh"], seed=3)
+@pytest.mark.parametrize("name", ["three highways, tanh", "one-hot characters"])
+def test_an_alphabet_too_large_for_tables_has_them_made_of_the_characters_at_hand(name, engine, monkeypatch):
+    weights = lively(CONFIGS[name], seed=3)
     expected = embedder_on(engine, weights).embed(SENTENCES, "all")
     monkeypatch.setattr(packing, "_MOST_TABLE_BYTES", 0)
     for x, y in zip(embedder_on(engine, weights).embed(SENTENCES, "all"), expected, strict=True):
@@ -114,10 +123,11 @@ def test_the_head_gives_the_definitions_probabilities():
     np.testing.assert_allclose(np.exp(expected).sum(axis=1), 1.0)
 
 
-def test_a_module_gives_back_the_weights_it_was_built_from():
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_module_gives_back_the_weights_it_was_built_from(name):
     from elmofire.model.bilm import BiLM
 
-    weights = lively(tiny(head=9), vocabulary=WORDS)
+    weights = lively(replace(CONFIGS[name], head=9), vocabulary=WORDS)
     given = BiLM.from_weights(weights).weights()
     assert given.config == weights.config
     assert list(given.arrays) == list(weights.arrays)

@@ -1,7 +1,7 @@
 """What packed weights look like is known from the config alone, so that nothing in a file need be believed about it."""
 
 import pytest
-from models import lively, tiny, words_only
+from models import ONE_HOT, lively, one_way, tiny, words_only
 
 from elmofire.engine.compiled import kernels_for, library, packing
 from elmofire.text.vocabulary import Vocabulary
@@ -13,6 +13,8 @@ CONFIGS = {
     "one direction": tiny(directions=("forward",)),
     "large alphabet": tiny(encoder_characters=30_000, encoder_alphabet="code points"),
     "words": words_only(9),
+    "plain layer for a highway": one_way(encoder_highway="mlp"),
+    "learned carry gates, one-hot": one_way(encoder_highway="learned", **ONE_HOT),
 }
 
 

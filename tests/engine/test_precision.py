@@ -1,5 +1,6 @@
 """How far int16 and int8 are from float32, layer by layer, on weights lively enough that gates and clips matter."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,7 @@ from elmofire.engine import Engine
 from elmofire.engine.batches import make_pool, token_ids
 from elmofire.engine.compiled import library
 from elmofire.errors import InputError
-from elmofire.formats.config import BilmConfig, small
+from elmofire.formats.config import HIGHWAYS, BilmConfig, small
 
 SETS = library.available()
 TEXT = [
@@ -47,6 +48,8 @@ def memory_given_back():
 
 @cache
 def weights(size):
+    if size in HIGHWAYS:
+        return lively(replace(small(), encoder=replace(small().encoder, highway=size)), seed=5)
     return lively({"original": BilmConfig(), "small": small()}[size], seed=5)
 
 
@@ -84,6 +87,13 @@ def test_the_small_size_is_as_close_as_promised(instruction_set, precision):
 @pytest.mark.parametrize("precision", BOUNDS)
 def test_the_original_size_is_as_close_as_promised(precision):
     assert_close(layers("original", precision, SETS[0]), layers("original", "float32", "numpy"), precision)
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("highway", ["mlp", "learned"])
+def test_other_highways_are_as_close(highway, precision):
+    assert_close(layers(highway, precision, SETS[0]), layers(highway, "float32", "numpy"), precision)
 
 
 @needs_kernels

@@ -2,27 +2,31 @@
 
 from hypothesis import strategies as st
 
-from elmofire.formats.config import BilmConfig, EncoderConfig
+from elmofire.formats.config import HIGHWAYS, BilmConfig, EncoderConfig
+from elmofire.text.characters import BYTES
 from elmofire.text.vocabulary import Vocabulary
 
 _sizes = st.integers(1, 7)
 
 
 @st.composite
-def encoders(draw, width: int) -> EncoderConfig:
+def encoders(draw, width: int, *, as_in_2018: bool = False) -> EncoderConfig:
     """From words, or from characters with or without a projection."""
     if draw(st.booleans()):
         return EncoderConfig(width=width, filters=(), projection=False, words=draw(st.integers(1, 9)), word_dim=width)
     projection = draw(st.booleans())
     longest = draw(st.integers(3, 9))
     counts = draw(st.lists(_sizes, min_size=1, max_size=4)) if projection else [width]
+    one_hot = not as_in_2018 and draw(st.booleans())
     return EncoderConfig(
         width=width,
         filters=tuple((draw(st.integers(1, longest)), count) for count in counts),
-        character_dim=draw(_sizes),
+        character_dim=BYTES if one_hot else draw(_sizes),
+        one_hot=one_hot,
         max_characters=longest,
         activation=draw(st.sampled_from(["relu", "tanh"])),
         highways=draw(st.integers(0, 3)),
+        highway="tied" if as_in_2018 else draw(st.sampled_from(list(HIGHWAYS))),
         projection=projection,
     )
 
@@ -38,7 +42,7 @@ def configs(draw, *, as_in_2018: bool = False) -> BilmConfig:
         if as_in_2018
         else [("forward", "backward"), ("forward",), ("backward",)]
     )
-    encoder = draw(encoders(projection if as_in_2018 else draw(_sizes)))
+    encoder = draw(encoders(projection if as_in_2018 else draw(_sizes), as_in_2018=as_in_2018))
     return BilmConfig(
         encoder=encoder,
         directions=draw(st.sampled_from(ways)),

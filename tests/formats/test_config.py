@@ -82,6 +82,12 @@ def test_a_config_does_not_change():
         ({"encoder_max_characters": 2}, "max_characters is 2"),
         ({"encoder_max_characters": 1001}, "max_characters is 1001"),
         ({"encoder_highways": -1}, "highways is -1"),
+        ({"encoder_highway": "gated"}, "highway is 'gated', but should be 'tied', 'mlp' or 'learned'"),
+        ({"encoder_one_hot": True}, "one_hot is on, so character_dim should be the 261 characters, not 5"),
+        (
+            {"encoder_one_hot": True, "encoder_characters": 10_001, "encoder_alphabet": "code points"},
+            "characters is 10001, but should be at most 10000",
+        ),
         ({"encoder_activation": "sigmoid"}, "activation is 'sigmoid'"),
         ({"encoder_projection": False}, "projection is off, so width should be the 15 features, not 6"),
     ],
@@ -103,13 +109,13 @@ def test_all_wrong_values_of_a_table_are_named():
 class TestBuild:
     def test_unknown_missing_and_wrong_keys_are_named_at_once_with_their_tables(self):
         with pytest.raises(RecipeError) as caught:
-            build(BilmConfig, {"cell": 3, "layers": "2", "encoder": {"width": 1.5, "highway": 1}}, where="x.toml")
+            build(BilmConfig, {"cell": 3, "layers": "2", "encoder": {"width": 1.5, "higways": 1}}, where="x.toml")
         said = str(caught.value)
         assert said.startswith("x.toml: ")
         assert "unknown key `cell`, did you mean `cells`?" in said
         assert "`layers` is '2', but should be of type int" in said
         assert "`encoder.width` is 1.5, but should be of type int" in said
-        assert "unknown key `encoder.highway`, did you mean `highways`?" in said
+        assert "unknown key `encoder.higways`, did you mean `highways`?" in said
 
     def test_wrong_values_of_an_inner_table_name_the_table(self):
         with pytest.raises(RecipeError, match="`encoder`: width is 0"):

@@ -48,11 +48,16 @@ WRONG = {
     "training": [3, "x", True, None, []],
     "mixes": [3, "x", True, None, {}, [3], [{"name": "m"}], [{"name": "m", "weights": ["0"], "gamma": 1}]],
 }
+LATER = {  # keys that are written only where they say something new
+    "model.encoder.highway": ["gated", "Tied", "", 1, None, ["tied"], {}],
+    "model.encoder.one_hot": [*NOT_FLAGS, True],
+}
 CONTRADICTED = {  # of the right type, but no model of these tensors: one that is named instead
     "model.encoder.width": (7, "encoder.projection.weight"),
     "model.encoder.filters": ([[1, 3], [3, 5], [4, 7]], "encoder.convolutions.1.weight"),
     "model.encoder.character_dim": (4, "encoder.characters"),
     "model.encoder.highways": (0, "encoder.highways.0.gate.weight"),
+    "model.encoder.highway": ("mlp", "encoder.highways.0.gate.weight"),
     "model.directions": (["forward"], "backward.0.weight_ih"),
     "model.layers": (3, "forward.2.weight_ih"),
     "model.cells": (12, "forward.0.weight_hr"),
@@ -62,7 +67,7 @@ CONTRADICTED = {  # of the right type, but no model of these tensors: one that i
 
 
 def every_wrong_value() -> Iterator:
-    for key, values in WRONG.items():
+    for key, values in {**WRONG, **LATER}.items():
         for value in values:
             yield pytest.param(key, value, id=f"{key}={json.dumps(value)[:24]}")
 
@@ -91,6 +96,12 @@ def test_a_value_that_the_tensors_contradict_names_both_files_and_the_tensor(tmp
     said = error_of(folder)
     assert "config.json and model.safetensors: " in said
     assert f"{named} " in said
+
+
+def test_carry_gates_that_are_not_there_are_named(tmp_path):
+    folder = write_model(tmp_path, "native")
+    edit_json(folder / "config.json", "model.encoder.highway", "learned")
+    assert "encoder.highways.0.carry.weight is missing" in error_of(folder)
 
 
 @pytest.mark.parametrize("key", [key for key in WRONG if key not in ("training", "mixes")])

@@ -1,5 +1,7 @@
 """Initial values are those that the 2018 trainer drew."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from models import tiny
@@ -59,9 +61,12 @@ def test_tanh_filters_are_normal():
 
 
 def test_biases_are_zero_but_for_the_highway_gates():
-    for name in tensor_shapes(CONFIG):
-        if name.endswith("bias"):
-            assert (initial_weights(CONFIG, seed=1).arrays[name] == (-2.0 if ".gate." in name else 0.0)).all()
+    config = replace(CONFIG, encoder=replace(CONFIG.encoder, highway="learned"))
+    expected = {"encoder.highways.0.gate.bias": -2.0, "encoder.highways.0.carry.bias": 2.0}
+    biases = [name for name in tensor_shapes(config) if name.endswith("bias")]
+    assert expected.keys() < set(biases)
+    for name in biases:
+        assert (initial_weights(config, seed=1).arrays[name] == expected.get(name, 0.0)).all()
 
 
 def test_one_seed_is_one_model_whatever_is_read_first():

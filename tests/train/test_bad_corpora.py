@@ -42,7 +42,7 @@ def test_a_bad_file_is_named(tmp_path, kind, processes):
         ("3", ":2: expected a string"),
         ('{"tokens": ["a b"]}', ":2: the token 'a b' is empty or holds white space"),
         ('{"tokens": [""]}', ":2: the token"),
-        (json.dumps("x" * 1_100_000), ":2: a sentence of 1,100,000 characters"),
+        (json.dumps("x" * 1_100_000), ":2: a line of 1,100,000 characters"),
         (json.dumps("a\0b"), ":2: holds the byte 0"),
     ],
 )
@@ -81,6 +81,7 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
         (["a.dat"], {"titles": "("}, "no regular expression"),
         (["a.dat"], {"vocabulary": 3}, "no room"),
         (["a.dat"], {"held_out": 1.5}, "share below 1"),
+        (["a.dat"], {"sentences": "words"}, "should be split or lines"),
         (["a.dat", "a.dat"], {}, "given twice"),
         (["hf:"], {}, "no data set"),
     ],

@@ -1,5 +1,6 @@
 """A prepared corpus is what a slow loop makes of the same text, whatever the blocks, processes, files and compression."""
 
+import contextlib
 import gzip
 import json
 import lzma
@@ -17,6 +18,7 @@ from train.slow_corpus import SlowCorpus, contents, documents_of
 from elmofire.errors import DataError, InputError
 from elmofire.text.characters import character_ids
 from elmofire.text.tokenizers import tokenizer_for
+from elmofire.train.archive.packing import pack
 from elmofire.train.corpus import blocks, shards
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
@@ -100,6 +102,28 @@ def test_any_documents_come_back(tmp_path_factory, documents, size, block_bytes)
         wanted = Settings(pretokenized=True, documents="blocks", vocabulary=size)
         corpus = prepare([str(folder / "text.txt")], folder / "corpus", wanted, processes=1)
     check(corpus, documents, [], size)
+
+
+@pytest.mark.parametrize("block_bytes", [10, 1 << 20])
+def test_raw_lines_are_split_into_sentences_and_those_of_the_wish_are_not(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    (tmp_path / "text.txt").write_text("Mr. Bell left. Why?\nNobody knows.\n\nOne. Two. Three.\n")
+    lines = [["Mr.", "Bell", "left", ".", "Why", "?"], ["Nobody", "knows", "."]]
+    split = [lines[0][:4], lines[0][4:], lines[1]]
+    numbers = ["One", ".", "Two", ".", "Three", "."]
+    for sentences, expected in {
+        "split": [split, [numbers[:2], numbers[2:4], numbers[4:]]],
+        "lines": [lines, [numbers]],
+    }.items():
+        wanted = Settings(documents="blocks", sentences=sentences)
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / sentences, wanted, processes=1)
+        assert documents_of(corpus.train, corpus) == expected
+        assert corpus.table["sentences"] == {"rules": 1 if sentences == "split" else None}
+    (tmp_path / "text.jsonl").write_text('{"tokens": ["One.", "Two."]}\n{"text": "One. Two."}\n')
+    corpus = prepare([str(tmp_path / "text.jsonl")], tmp_path / "records", processes=1)
+    assert documents_of(corpus.train, corpus) == [[["One.", "Two."]], [["One", "."], ["Two", "."]]]
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "tokens", Settings(pretokenized=True), processes=1)
+    assert (corpus.train.sentences, corpus.table["sentences"]) == (3, {"rules": None})
 
 
 def test_many_sentences_are_gathered_as_one_by_one(tmp_path, monkeypatch):
@@ -247,6 +271,36 @@ def test_a_given_vocabulary_keeps_its_order(tmp_path):
     assert corpus.table["report"]["words"]["coverage"] == 0.75
 
 
+ORDERED = [f"w{n}" for n in range(80)]
+MANY = "".join(" ".join([word] * (200 // rank)) + "\n" for rank, word in enumerate(ORDERED, 1))
+
+
+@pytest.mark.parametrize("order", ["falling", "nearly", "rising", "alphabet"])
+def test_a_given_vocabulary_that_is_not_by_frequency_is_told(tmp_path, order):
+    words = {"rising": ORDERED[::-1], "alphabet": sorted(ORDERED, key=lambda word: word[::-1])}.get(order, ORDERED)
+    words = (
+        [word for pair in zip(words[1::2], words[::2], strict=True) for word in pair] if order == "nearly" else words
+    )
+    (tmp_path / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *words, "unseen"]))
+    (tmp_path / "text.txt").write_text(MANY)
+    wanted = Settings(vocabulary=str(tmp_path / "vocab.txt"))
+    with contextlib.ExitStack() as stack:
+        if order in ("rising", "alphabet"):
+            stack.enter_context(
+                pytest.warns(UserWarning, match=r"vocab\.txt: the words do not stand by falling frequency")
+            )
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+    found = corpus.table["report"]["words"]["vocabulary_order"]
+    assert found == 1 if order == "falling" else (0.5 < found < 1) == (order == "nearly")
+
+
+def test_a_vocabulary_of_its_own_is_by_frequency(tmp_path):
+    (tmp_path / "text.txt").write_text(MANY)
+    for number, size in enumerate((4, 20, 100)):
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / str(number), Settings(vocabulary=size), processes=1)
+        assert corpus.table["report"]["words"]["vocabulary_order"] == 1
+
+
 def test_rare_words_stay_out_of_the_vocabulary_when_asked(tmp_path):
     (tmp_path / "text.txt").write_text("a a a b b c\n")
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(min_count=2), processes=1)
@@ -281,6 +335,26 @@ def test_a_corpus_that_is_there_is_not_made_again_nor_overwritten(tmp_path):
 def test_preparing_needs_no_torch():
     program = "import sys, elmofire.train.corpus.prepare, elmofire.train.archive.packing; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_corpus_is_unpacked_and_read_with_numpy_alone(tmp_path):
+    (tmp_path / "text.txt").write_text("One fish. Two fish.\n")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", processes=1)
+    pack(corpus.folder, tmp_path / "archive", processes=1)
+    program = """
+import sys
+class OnlyNumpy:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "elmofire"}:
+            raise ImportError(name)
+sys.meta_path.insert(0, OnlyNumpy())
+from elmofire.train.corpus.reader import Corpus
+from elmofire.train.archive.packing import unpack
+unpack("archive", "back", processes=2)
+print(Corpus.open("back").train.lengths.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "[3, 3]\n", done.stderr
 
 
 def test_a_damaged_corpus_is_not_opened_or_not_verified(tmp_path):

@@ -16,14 +16,14 @@ def elmofire(*arguments, cwd):
 def test_a_corpus_is_made_packed_and_unpacked(tmp_path):
     (tmp_path / "text.txt").write_text("= A =\nOne fish, two fish.\n\n= B =\nRed fish.\n\n= C =\nBlue fish.\n")
     (tmp_path / "dev.txt").write_text("No fish.\n")
-    options = ["--documents", "blocks", "--titles", "^= ", "--held-out", "1", "--held-out-text", "dev=dev.txt"]
+    options = ["--documents", "blocks", "--titles", "^= ", "--held-out", "test=1", "--held-out-text", "dev=dev.txt"]
     done = elmofire("prepare", "text.txt", "--output", "corpus", *options, "--vocabulary", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["train", "dev", "heldout"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["train", "dev", "test"]
     again = elmofire("prepare", "text.txt", "-o", "corpus", *options, "--vocabulary", "5", "--json", cwd=tmp_path)
     table = json.loads(again.stdout)
     assert table["splits"]["dev"]["tokens"] == 3
-    assert (table["vocabulary"], table["splits"]["heldout"]["documents"]) == (5, 1)
+    assert (table["vocabulary"], table["splits"]["test"]["documents"]) == (5, 1)
     packed = elmofire("prepare", "pack", "corpus", "archive", "--piece", "8 kB", "--json", cwd=tmp_path)
     assert json.loads(packed.stdout)["pieces"] == len(list((tmp_path / "archive").iterdir()))
     assert elmofire("prepare", "unpack", "archive", "back", cwd=tmp_path).returncode == 0

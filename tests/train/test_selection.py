@@ -54,6 +54,15 @@ def test_as_many_documents_are_held_out_as_asked(tmp_path, count):
     assert (corpus.heldout["heldout"].documents, corpus.train.documents) == (count, 40 - count)
 
 
+def test_what_is_held_out_has_the_name_that_is_given_beside_text_of_its_own(tmp_path):
+    text, other = text_of(tmp_path, random_documents(40, seed=3)), text_of(tmp_path, [[["b"]]], "other.txt")
+    wanted = Settings(pretokenized=True, documents="blocks", held_out=5, held_out_name="dev")
+    corpus = prepare([text], tmp_path / "corpus", wanted, held_out_texts={"heldout": [other]}, processes=1)
+    assert {name: split.documents for name, split in corpus.heldout.items()} == {"heldout": 1, "dev": 5}
+    with pytest.raises(InputError, match="'heldout' cannot name a held-out split"):
+        prepare([text], tmp_path / "no", Settings(held_out=5), held_out_texts={"heldout": [other]}, processes=1)
+
+
 @pytest.mark.parametrize("held_out", [0.5, 1, 2])
 def test_one_document_cannot_be_split(tmp_path, held_out):
     text = text_of(tmp_path, random_documents(40, seed=3))
@@ -136,10 +145,12 @@ def test_shared_ngrams_are_those_of_a_slow_loop(text, evaluation, n):
     ids = np.array([words.index(word) for sentence in text for word in sentence], int)
     lengths = np.array([len(sentence) for sentence in text], int)
     nowhere = np.zeros(len(known), np.uint32)
-    found = find_overlaps(EvaluationText(n, known, nowhere, nowhere), ids, lengths, word_hashes(words))[0]
+    first, last, _ = find_overlaps(EvaluationText(n, known, nowhere, nowhere), ids, lengths, word_hashes(words))
     wanted = {gram for sentence in evaluation for gram in slow_ngrams(sentence, n)}
-    expected = [k for k, sentence in enumerate(text) for gram in slow_ngrams(sentence, n) if gram in wanted]
-    assert sorted(found.tolist()) == expected
+    expected = [gram for sentence in text for gram in slow_ngrams(sentence, n) if gram in wanted]
+    everything = [word for sentence in text for word in sentence]
+    found = [everything[start : end + 1] for start, end in zip(first, last, strict=True)]
+    assert [slow_ngrams(run, n) for run in found] == [[gram] for gram in expected]
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -165,3 +176,17 @@ def test_planted_evaluation_text_is_found_where_it_is(tmp_path, monkeypatch, dro
     assert [row["ngrams"] for row in corpus.table["report"]["overlaps"]] == [80, 0]
     kept = [sentence for number, sentence in enumerate(sentences) if not (drop and number in (17, 200))]
     assert flat(documents_of(corpus.train, corpus)) == [tuple(sentence) for sentence in kept]
+
+
+def test_a_run_over_the_ends_of_sentences_is_found_within_a_line(tmp_path):
+    lines = ["Ann saw Bob. He ran. She did not.", "Nobody ran.", "Ann saw", "Bob. He ran. Once more."]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    (tmp_path / "eval.txt").write_text("Then Ann saw Bob. He ran.\n")
+    wanted = Settings(check_against=(str(tmp_path / "eval.txt"),), ngram=5, drop_overlaps=True)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+    found = [json.loads(line) for line in (tmp_path / "corpus/overlaps.jsonl").read_text().splitlines()]
+    assert [(row["line"], row["words"]) for row in found] == [
+        (1, "Ann saw Bob He ran")
+    ] * 2  # both sentences have part in it
+    kept = [" ".join(words) for words in flat(documents_of(corpus.train, corpus))]
+    assert kept == ["She did not .", "Nobody ran .", "Ann saw", "Bob .", "He ran .", "Once more ."]

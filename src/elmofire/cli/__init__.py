@@ -16,6 +16,7 @@ from elmofire.cli.info import info
 from elmofire.cli.models import models
 from elmofire.cli.perplexity import perplexity
 from elmofire.cli.prepare import prepare
+from elmofire.cli.recipes import recipes
 from elmofire.cli.score import score
 from elmofire.cli.substitutes import substitutes
 from elmofire.errors import ElmofireError
@@ -27,7 +28,7 @@ def cli() -> None:
     """Contextual word vectors from bidirectional language models."""
 
 
-for command in (bench, convert, demo, embed, info, models, perplexity, prepare, score, substitutes):
+for command in (bench, convert, demo, embed, info, models, perplexity, prepare, recipes, score, substitutes):
     cli.add_command(command)
 
 

@@ -43,6 +43,13 @@ processes_option = click.option(
 @click.option("--language", default="en", show_default=True, help="Its code; it decides how words are split.")
 @pretokenized_option
 @click.option(
+    "--sentences",
+    type=click.Choice(["split", "lines"]),
+    default="split",
+    show_default=True,
+    help="split: find them in each line, a paragraph or less. lines: each is one already, as always with --pretokenized.",
+)
+@click.option(
     "--documents",
     type=click.Choice(["auto", "files", "records", "blocks"]),
     default="auto",
@@ -53,7 +60,10 @@ processes_option = click.option(
     "--titles", metavar="PATTERN", default="", help="Leave out lines in which this regular expression is found."
 )
 @click.option(
-    "--held-out", metavar="SHARE|N", default="0", help="Documents to hold out: a share (0.01 or 1%) or how many."
+    "--held-out",
+    metavar="[NAME=]SHARE|N",
+    default="0",
+    help="Documents to hold out: a share (0.01 or 1%) or how many; NAME is the split's, by default heldout.",
 )
 @click.option(
     "--held-out-text",
@@ -88,6 +98,7 @@ def text(
     output: str,
     language: str,
     pretokenized: bool,
+    sentences: str,
     documents: str,
     titles: str,
     held_out: str,
@@ -102,8 +113,8 @@ def text(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make a CORPUS of TEXTs, one sentence a line: files (.txt, .jsonl; also .gz, .xz, .bz2, .zst, .bz3), folders, patterns, or a
-    Hugging Face data set as hf:NAME[:CONFIG][@SPLIT][#COLUMN].
+    """Make a CORPUS of TEXTs: files (.txt, .jsonl; also .gz, .xz, .bz2, .zst, .bz3), folders, patterns, or a Hugging Face data set as
+    hf:NAME[:CONFIG][@SPLIT][#COLUMN].
 
     An interrupted run goes on where it was when the same command is given again.
     """
@@ -118,12 +129,15 @@ def text(
         if not (name and equals and path):
             raise InputError(f"--held-out-text is {given!r}, but should be NAME=TEXT")
         held_out_texts.setdefault(name, []).append(path)
+    held_out_name, equals, share = held_out.rpartition("=")
     settings = Settings(
         language=language,
         pretokenized=pretokenized,
+        sentences=sentences,
         documents=documents,
         titles=titles,
-        held_out=_share(held_out),
+        held_out=_share(share),
+        held_out_name=held_out_name if equals else "heldout",
         vocabulary=int(vocabulary) if vocabulary.isdecimal() else vocabulary,
         min_count=min_count,
         unique=unique or "",

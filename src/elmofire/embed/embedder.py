@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,11 +12,11 @@ import numpy as np
 from elmofire.embed.cache import VectorCache
 from elmofire.embed.device import make_engine
 from elmofire.embed.overlap import overlapped
-from elmofire.embed.pooled import Numbered, PoolVectors, gathered
+from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, Padded, Selection, select
-from elmofire.embed.sentences import Sentences, token_lists
+from elmofire.embed.sentences import LongSentence, Sentences, Tokens, numbered, token_lists
 from elmofire.engine import Layers
-from elmofire.engine.batches import Ints, Pool, make_pool, make_pools, token_ids
+from elmofire.engine.batches import Ints, Places, Pool, make_pool, make_pools, token_ids
 from elmofire.engine.spill import room
 from elmofire.engine.state import State
 from elmofire.errors import InputError, ModelError
@@ -144,7 +143,7 @@ class Embedder:
         (3, 6, 256)
         """
         selection = select(layers, self.config)
-        tokens = list(self.token_lists(sentences))
+        tokens = list(token_lists(sentences, self.words))
         if state is None:
             vectors = self._embed(tokens, selection, boundaries=boundaries)
             return selection.padded(vectors) if padded else vectors
@@ -171,31 +170,27 @@ class Embedder:
         [(['Why', '?'], (2, 256)), ([], (0, 256))]
         """
         selection = select(layers, self.config)
-        batches = gathered(self.token_lists(sentences), lambda tokens: len(tokens) + 2, 4 * self.batch_tokens)
+        batches = gathered(token_lists(sentences, self.words), lambda tokens: len(tokens) + 2, 4 * self.batch_tokens)
         for batch, pools in overlapped(partial(self._pools, selection=selection, boundaries=boundaries), batches):
             results = [selection.empty(self.config.layers)] * len(batch)
             for pool in pools:
                 pool.put(results)
                 if progress:
                     progress(len(pool.numbers), pool.tokens)
-            yield from zip(batch, results, strict=True)
+            yield from zip(map(_as_list, batch), results, strict=True)
 
     def pool_by_pool(
         self,
-        batches: Iterable[tuple[list[list[str]], bool]],
+        batches: Iterable[tuple[list[Tokens], bool]],
         selection: Selection,
         *,
         boundaries: bool,
-    ) -> Iterator[tuple[list[list[str]], Iterator[PoolVectors]]]:
+    ) -> Iterator[tuple[list[Tokens], Iterator[PoolVectors]]]:
         """Batches (each with whether it is the last) and their vectors pool by pool, for those who need not wait for the order.
 
-        Each starts with an empty cache, so that its vectors are the same to the bit whatever came before.
+        None knows the words of another, so that its vectors are the same to the bit whatever came before.
         """
-
-        def run(batch: list[list[str]]) -> Iterator[PoolVectors]:
-            self.clear_cache()
-            yield from self._pools(batch, selection=selection, boundaries=boundaries)
-
+        run = partial(self._pools, selection=selection, boundaries=boundaries, cache=VectorCache(limit=0))
         return overlapped(run, batches)
 
     def sentence_vectors(
@@ -253,7 +248,7 @@ class Embedder:
 
     def token_lists(self, sentences: Sentences) -> Iterator[list[str]]:
         """Token lists as they are, strings tokenized; a bare string or a mixture is an error."""
-        return token_lists(sentences, self.words)
+        return map(_as_list, token_lists(sentences, self.words))
 
     def clear_cache(self) -> None:
         """Forget the words seen so far: vectors stay the same, short of rounding."""
@@ -295,7 +290,7 @@ class Embedder:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _embed(
-        self, sentences: Sequence[list[str]], selection: Selection, *, boundaries: bool, state: State | None = None
+        self, sentences: Sequence[Tokens], selection: Selection, *, boundaries: bool, state: State | None = None
     ) -> list[Array]:
         """Vectors of token lists; a state (with a row for each) is moved on in place."""
         results = [selection.empty(self.config.layers)] * len(sentences)
@@ -304,51 +299,56 @@ class Embedder:
         return results
 
     def _pools(
-        self, sentences: Sequence[list[str]], *, selection: Selection, boundaries: bool, state: State | None = None
+        self,
+        sentences: Sequence[Tokens],
+        *,
+        selection: Selection,
+        boundaries: bool,
+        state: State | None = None,
+        cache: VectorCache | None = None,
     ) -> Iterator[PoolVectors]:
         """The same as they come, the longest sentences first; empty ones are left out unless boundaries or a state are wanted."""
-        running = [n for n, tokens in enumerate(sentences) if tokens or boundaries or state is not None]
+        running = [n for n, tokens in enumerate(sentences) if len(tokens) or boundaries or state is not None]
         if not running:
             return
-        start, end = (self._alphabet.start,), (self._alphabet.end,)
-        words = Numbered.of(*start, *end)
-        sequences = [
-            np.fromiter(map(words.__getitem__, chain(start, tokens, end)), np.int64, len(tokens) + 2)
-            for tokens in sentences
-        ]
-        vectors = self._encode(list(words), sequences)
+        words, sequences = numbered(sentences, self._alphabet.start, self._alphabet.end)
+        vectors = self._encode(words, sequences, cache)
+        del words
         for pool, layers in self._run(vectors, sequences, np.array(running), selection, state):
             made = PoolVectors.cut(pool, layers, selection, boundaries=boundaries)
             del layers
             yield made
             del made
 
-    def _encode(self, words: list[str], sequences: list[Ints]) -> Array:
-        """Vectors without context of distinct tokens, from the cache where they are known."""
+    def _encode(self, words: list[str], sequences: Sequence[Places], cache: VectorCache | None = None) -> Array:
+        """Vectors without context of distinct tokens, from the cache (the embedder's own, or another) where they are known."""
+        cache = self._cache if cache is None else cache
         if self.config.encoder.filters:
             self._count_truncated(words, sequences)
         vectors = room((len(words), self.config.encoder.width))
         for first in range(0, len(words), _ENCODED_WORDS):
             some, found = words[first : first + _ENCODED_WORDS], vectors[first : first + _ENCODED_WORDS]
-            missing = self._cache.find(some, found)
+            missing = cache.find(some, found)
             if missing:
                 spelled = [some[place] for place in missing]
                 encoded = self._engine.encode(token_ids(spelled, self.config, self._vocabulary, self._alphabet))
                 found[missing] = encoded
-                self._cache.add(spelled, encoded)
+                cache.add(spelled, encoded)
         return vectors
 
-    def _count_truncated(self, words: list[str], sequences: list[Ints]) -> None:
+    def _count_truncated(self, words: list[str], sequences: Sequence[Places]) -> None:
         limit = self.config.encoder.max_characters
         truncated = [self._alphabet.is_truncated(word, limit) for word in words]
         if any(truncated):
             long = np.array(truncated)
-            count = sum(int(np.count_nonzero(long[sequence])) for sequence in sequences)
+            at_once = _ENCODED_WORDS
+            starts = ((sequence, first) for sequence in sequences for first in range(0, len(sequence), at_once))
+            count = sum(int(np.count_nonzero(long[sequence[first : first + at_once]])) for sequence, first in starts)
             with self._lock:
                 self.truncated += count
 
     def _run(
-        self, vectors: Array, sequences: list[Ints], numbers: Ints, selection: Selection, state: State | None
+        self, vectors: Array, sequences: Sequence[Places], numbers: Ints, selection: Selection, state: State | None
     ) -> Iterator[tuple[Pool, Layers]]:
         """Pools and their layers. When memory runs out, the rest goes on in pools of half the size."""
         if state is not None:
@@ -376,6 +376,10 @@ class Embedder:
             raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
         what = _absolute(self._source.what) if self._source.files else self._source.what
         return _reload, (what, self._settings, self.stamp, self.batch_tokens)
+
+
+def _as_list(tokens: Tokens) -> list[str]:
+    return tokens.as_list() if isinstance(tokens, LongSentence) else tokens
 
 
 def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: int) -> Embedder:

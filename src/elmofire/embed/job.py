@@ -22,7 +22,7 @@ from elmofire.embed.embedder import Embedder
 from elmofire.embed.outputs import check_layout
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, select
-from elmofire.embed.sentences import Sentences
+from elmofire.embed.sentences import LongSentence, Sentences, Tokens, token_lists
 from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
 from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
@@ -86,7 +86,7 @@ def embed_to_file(
             if done and progress:
                 progress(done, 0)
             # Each piece is cut and computed as if it were the only one, so that an interruption cannot change a bit of the rest.
-            remaining = elmo.token_lists(islice(sentences, done, None))
+            remaining = token_lists(islice(sentences, done, None), elmo.words)
             pieces = gathered(remaining, lambda tokens: len(tokens) + 2, _PIECE_TOKENS)
             for tokens, pools in elmo.pool_by_pool(pieces, selection, boundaries=boundaries):
                 parts.add(tokens, [len(found) + 2 * boundaries for found in tokens], row, _told(pools, progress))
@@ -158,14 +158,14 @@ class Parts:
         self.sentences += len(tokens)
         self.tokens += sum(tokens)
 
-    def add(self, tokens: list[list[str]], lengths: list[int], row: Row, pools: Iterator[PoolVectors]) -> None:
+    def add(self, tokens: list[Tokens], lengths: list[int], row: Row, pools: Iterator[PoolVectors]) -> None:
         """Write a piece, each sentence's rows at their place as its pool comes in."""
         # The vectors last: a piece whose vectors are there is whole.
         counts = [*map(len, tokens)]
         with written_aside(self._tokens(self._count)) as aside, aside.open("w", encoding="ascii") as file:
             file.write(json.dumps({"tokens": counts, "rows": lengths}) + "\n")
             for sentence in tokens:
-                file.write(json.dumps(sentence) + "\n")  # ascii only, so that lone surrogates survive
+                file.writelines(_json_line(sentence))
         starts = [0, *accumulate(lengths)]
         header = {"descr": row.dtype.str, "fortran_order": False, "shape": (starts[-1], *row.shape)}
         with written_aside(self._vectors(self._count)) as aside, aside.open("wb") as file:
@@ -193,6 +193,17 @@ class Parts:
     def remove(self) -> None:
         (self.folder / "manifest.json").unlink()  # first, or a run killed in the middle would leave a job with holes
         shutil.rmtree(self.folder)
+
+
+def _json_line(tokens: Tokens) -> Iterator[str]:
+    """A list in ascii only, so that lone surrogates survive; a long one in parts."""
+    if isinstance(tokens, LongSentence):
+        yield "["
+        for number, part in enumerate(tokens.parts()):
+            yield (", " if number else "") + json.dumps(part)[1:-1]
+        yield "]\n"
+    else:
+        yield json.dumps(tokens) + "\n"
 
 
 def _converted(rows: Array, dtype: np.dtype) -> NDArray:

@@ -4,26 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from elmofire.embed.selection import Selection
+from elmofire.embed.sentences import Tokens
 from elmofire.engine import Layers
 from elmofire.engine.batches import Pool
 from elmofire.formats.weights import Array
-
-
-class Numbered(dict[str, int]):
-    """Distinct tokens in the order of their first look-up, each with its number.
-
-    >>> words = Numbered.of("<S>", "</S>")
-    >>> [words[token] for token in ["a", "b", "a", "</S>"]], list(words)
-    ([2, 3, 2, 1], ['<S>', '</S>', 'a', 'b'])
-    """
-
-    @classmethod
-    def of(cls, *tokens: str) -> "Numbered":
-        return cls(zip(tokens, range(len(tokens)), strict=True))
-
-    def __missing__(self, token: str) -> int:
-        self[token] = number = len(self)
-        return number
 
 
 class PoolVectors(NamedTuple):
@@ -52,14 +36,14 @@ class PoolVectors(NamedTuple):
 
 
 def gathered(
-    sentences: Iterable[list[str]], size: Callable[[list[str]], int], enough: int
-) -> Iterator[tuple[list[list[str]], bool]]:
+    sentences: Iterable[Tokens], size: Callable[[Tokens], int], enough: int
+) -> Iterator[tuple[list[Tokens], bool]]:
     """Sentences until their sizes make up `enough`, and whether these are known to be the last.
 
     >>> list(gathered([["a"], ["b", "c"], ["d"]], len, 3))
     [([['a'], ['b', 'c']], False), ([['d']], True)]
     """
-    batch: list[list[str]] = []
+    batch: list[Tokens] = []
     total = 0
     for tokens in sentences:
         batch.append(tokens)

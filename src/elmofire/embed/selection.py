@@ -31,7 +31,8 @@ class Selection:
         if self.shares is not None and self.shares[-1] == 1.0 and not any(self.shares[:-1]):
             return layers[-1][first:last]
         count = last - first
-        combined = room((count, self.width) if self.shares is not None else (len(layers), count, self.width))
+        shape = (count, self.width) if self.shares is not None else (len(layers), count, self.width)
+        combined = room(shape, rows=count)
         # Some rows at a time, so that what is in between stays in the cache, however long the sentence.
         at_once = max(1, _CHUNK_BYTES // (4 * self.width))
         for start in range(0, count, at_once):

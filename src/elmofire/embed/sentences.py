@@ -1,16 +1,23 @@
 """What callers may hand in as sentences: token lists, or strings, but not a mixture, and not one bare string."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.engine.batches import Places
+from elmofire.engine.spill import room
 from elmofire.errors import InputError
 
 _LONG = 10_000  # tokens of a sentence, from where on their memory is worth some time
+_AT_ONCE = 8192  # of a long sentence's tokens
 
 Sentences = Iterable[Sequence[str]] | Iterable[str]
 
 
-def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> Iterator[list[str]]:
-    """Token lists as they are; strings through `tokenize`."""
+def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> "Iterator[Tokens]":
+    """Token lists as they are, unless they are long; strings through `tokenize`."""
     if isinstance(sentences, str | bytes):
         raise InputError(
             "one string was given where a list of sentences belongs", hint='put it in a list: ["A sentence."]'
@@ -24,9 +31,10 @@ def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> I
     return _checked(items, tokenize)
 
 
-def _checked(items: Iterator[Sequence[str] | str], tokenize: Callable[[str], list[str]]) -> Iterator[list[str]]:
+def _checked(items: Iterator[Sequence[str] | str], tokenize: Callable[[str], list[str]]) -> "Iterator[Tokens]":
     kind: type | None = None
-    for number, sentence in enumerate(items):
+    number = 0
+    for sentence in items:
         found = str if isinstance(sentence, str) else list
         kind = kind or found
         if found is not kind:
@@ -34,13 +42,12 @@ def _checked(items: Iterator[Sequence[str] | str], tokenize: Callable[[str], lis
             raise InputError(
                 f"sentence {number} is {names[found]}, but those before it are each {names[kind]}: do not mix them"
             )
-        if isinstance(sentence, str):
-            tokens = tokenize(sentence)
-        else:
-            tokens = _as_list(sentence, number)
-            if not {*map(type, tokens)} <= {str}:
-                _check_tokens(tokens, number)
-        yield tokens if len(tokens) < _LONG else interned(tokens)
+        tokens: Tokens = tokenize(sentence) if isinstance(sentence, str) else _as_list(sentence, number)
+        if len(tokens) >= _LONG:
+            tokens = LongSentence(tokens)
+        del sentence  # a long one would stay in memory until the next is asked for
+        yield tokens
+        number += 1  # noqa: SIM113 - `enumerate` would keep the sentence too
 
 
 def _check_tokens(tokens: list[str], number: int) -> None:
@@ -51,23 +58,106 @@ def _check_tokens(tokens: list[str], number: int) -> None:
             )
 
 
-def interned(tokens: Iterable[str]) -> list[str]:
-    """The same tokens, each distinct one there once only: a million of them are 8 MB then, not 60.
+class Numbered(dict[str, int]):
+    """Distinct tokens in the order of their first look-up, each with its number.
 
-    >>> one, other = interned(["".join(["w", "1"]), "".join(["w", "1"])])
-    >>> one is other
-    True
+    >>> words = Numbered.of("<S>", "</S>")
+    >>> [words[token] for token in ["a", "b", "a", "</S>"]], list(words)
+    ([2, 3, 2, 1], ['<S>', '</S>', 'a', 'b'])
     """
-    seen: dict[str, str] = {}
-    return [seen.get(token) or seen.setdefault(token, _copied(token)) for token in tokens]
+
+    @classmethod
+    def of(cls, *tokens: str) -> "Numbered":
+        return cls(zip(tokens, range(len(tokens)), strict=True))
+
+    def __missing__(self, token: str) -> int:
+        self[token] = number = len(self)
+        return number
 
 
-def _copied(token: str) -> str:
-    """Elsewhere in memory: a rare word that stays would keep the page full of words that go."""
-    return token.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
+class LongSentence:
+    """A sentence that is too long for a list: its distinct tokens, and which of them stands where. Both lie in files where they are large.
+
+    >>> sentence = LongSentence(["so", "so", "what"])
+    >>> list(sentence.distinct()), sentence.places, sentence.as_list()
+    (['so', 'what'], array([0, 0, 1], dtype=int32), ['so', 'so', 'what'])
+    """
+
+    def __init__(self, tokens: list[str]) -> None:
+        numbers = Numbered()
+        self.places = room((len(tokens),), np.int32)
+        for here in _slices(len(tokens)):
+            self.places[here] = [numbers[token] for token in tokens[here]]
+        self._ends = room((len(numbers) + 1,), np.int64)  # of the distinct tokens in the text, and before the first
+        self._ends[0] = 0
+        encoded = [token.encode("utf-8", "surrogatepass") for token in numbers]
+        np.cumsum([*map(len, encoded)], out=self._ends[1:])
+        self._text = room((int(self._ends[-1]),), np.uint8)
+        for here in _slices(len(encoded)):
+            self._text[self._ends[here.start] : self._ends[here.stop]] = bytearray().join(encoded[here])
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def distinct(self) -> Iterator[str]:
+        """Each token once, in the order of their first places; `places` are their numbers."""
+        return map(self._token, range(len(self._ends) - 1))
+
+    def parts(self) -> Iterator[list[str]]:
+        """The tokens, some at a time."""
+        for here in _slices(len(self)):
+            distinct, which = np.unique(self.places[here], return_inverse=True)
+            tokens = [*map(self._token, distinct.tolist())]
+            yield [tokens[number] for number in which.tolist()]
+
+    def as_list(self) -> list[str]:
+        """The tokens, each distinct one there once only: a million of them are 8 MB then, not 60."""
+        distinct = [*self.distinct()]
+        return [distinct[number] for here in _slices(len(self)) for number in self.places[here].tolist()]
+
+    def _token(self, number: int) -> str:
+        return self._text[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogatepass")
+
+
+def _slices(length: int) -> Iterator[slice]:
+    return (slice(first, min(first + _AT_ONCE, length)) for first in range(0, length, _AT_ONCE))
+
+
+Tokens = list[str] | LongSentence
+
+
+def numbered(sentences: Iterable[Tokens], start: str, end: str) -> tuple[list[str], list[Places]]:
+    """The distinct tokens of sentences, `start` and `end` first, and each sentence as their numbers, between these two.
+
+    >>> numbered([["so", "so"], ["what"]], "<S>", "</S>")
+    (['<S>', '</S>', 'so', 'what'], [array([0, 2, 2, 1]), array([0, 3, 1])])
+    """
+    words = Numbered.of(start, end)
+    sequences: list[Places] = []
+    for tokens in sentences:
+        if isinstance(tokens, LongSentence):
+            sequences.append(_long_sequence(tokens, words))
+        else:
+            numbers = map(words.__getitem__, chain((start,), tokens, (end,)))
+            sequences.append(np.fromiter(numbers, np.int64, len(tokens) + 2))
+    return list(words), sequences
+
+
+def _long_sequence(sentence: LongSentence, words: Numbered) -> NDArray[np.int32]:
+    numbers = np.array([words[token] for token in sentence.distinct()], dtype=np.int32)
+    sequence = room((len(sentence) + 2,), np.int32)
+    sequence[0], sequence[-1] = 0, 1
+    inside = sequence[1:-1]
+    for here in _slices(len(sentence)):
+        inside[here] = numbers[sentence.places[here]]
+    return sequence
 
 
 def _as_list(sentence: Sequence[str], number: int) -> list[str]:
     if isinstance(sentence, bytes | dict) or not hasattr(sentence, "__iter__"):
         raise InputError(f"sentence {number} is {type(sentence).__name__}, but should be a list of tokens or a string")
-    return list(sentence)
+    # A long one is soon written elsewhere, and needs no copy on the way.
+    tokens = sentence if isinstance(sentence, list) and len(sentence) >= _LONG else list(sentence)
+    if not {*map(type, tokens)} <= {str}:
+        _check_tokens(tokens, number)
+    return tokens

@@ -14,6 +14,7 @@ from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
 
 _CHUNK_BYTES = 8 << 20
+_BLOCK_BYTES = 1 << 20  # of text
 _ATTRIBUTE_LIMIT = 60_000  # bytes; HDF5 refuses attributes from 64 KiB on
 
 
@@ -31,6 +32,13 @@ class Piece(NamedTuple):
         with self.file.open("rb") as file:
             file.seek(self.start)
             yield from file
+
+    def token_blocks(self) -> Iterator[bytes]:
+        """The same, cut anywhere: a line may be long."""
+        with self.file.open("rb") as file:
+            file.seek(self.start)
+            while block := file.read(_BLOCK_BYTES):
+                yield block
 
     @property
     def token_bytes(self) -> int:
@@ -159,5 +167,5 @@ def _arrays(
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     yield "vectors", dtype, (int(offsets[-1]), *inner), (piece.vectors for piece in pieces())
     yield "offsets", offsets.dtype, offsets.shape, [offsets]
-    lines = (np.frombuffer(line, dtype=np.uint8) for piece in pieces() for line in piece.token_lines())
-    yield "tokens", np.dtype(np.uint8), (text_bytes,), lines
+    blocks = (np.frombuffer(block, dtype=np.uint8) for piece in pieces() for block in piece.token_blocks())
+    yield "tokens", np.dtype(np.uint8), (text_bytes,), blocks

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.engine.spill import counted
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig
 from elmofire.text.characters import Alphabet
 from elmofire.text.vocabulary import Vocabulary
 
 Ints = NDArray[np.int64]
+Places = NDArray[np.int64 | np.int32]  # in a table of distinct tokens; the narrow ones are long sentences'
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Pool:
     sentences: Ints  # (B,) which of the caller's sentences each row b is
     lengths: Ints  # (B,) falling
     starts: Ints  # (T + 1,) first row of each step
-    tokens: Ints  # (rows,) what stands there: an index into a table of distinct tokens
+    tokens: Places  # (rows,) what stands there: an index into a table of distinct tokens
     mirror: Ints  # (rows,)
 
     @property
@@ -55,12 +57,12 @@ def windows(starts: Ints, most_rows: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def make_pool(sentences: Sequence[Ints], numbers: Ints) -> Pool:
+def make_pool(sentences: Sequence[Places], numbers: Ints) -> Pool:
     """Lay out the sentences `numbers` of `sentences` (each a non-empty array of token indexes)."""
     if len(numbers) == 1:  # a short one should not wait for it, and a long one needs no more memory than it must
-        tokens = np.array(sentences[int(numbers[0])], dtype=np.int64)
-        starts = np.arange(len(tokens) + 1)
-        return Pool(numbers, starts[-1:], starts, tokens, np.arange(len(tokens) - 1, -1, -1))
+        tokens = np.ascontiguousarray(sentences[int(numbers[0])])
+        starts = counted(0, len(tokens) + 1, 1)
+        return Pool(numbers, starts[-1:], starts, tokens, counted(len(tokens) - 1, -1, -1))
     lengths = np.array([len(sentences[number]) for number in numbers], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     numbers, lengths = numbers[order], lengths[order]
@@ -76,7 +78,7 @@ def make_pool(sentences: Sequence[Ints], numbers: Ints) -> Pool:
     return Pool(numbers, lengths, starts, tokens, mirror)
 
 
-def make_pools(sentences: Sequence[Ints], batch_tokens: int, numbers: Ints | None = None) -> list[Pool]:
+def make_pools(sentences: Sequence[Places], batch_tokens: int, numbers: Ints | None = None) -> list[Pool]:
     """Sentences (all, or those `numbers`), sorted by length and cut into pools of at most `batch_tokens` tokens.
 
     A longer sentence is a pool of its own.

@@ -27,9 +27,8 @@ def encode(config, arrays, ids):
 def spell(config, arrays, ids):
     """Character ids (W,) -> what the filters and highways make of them."""
     encoder = config.encoder
-    table = np.vstack(
-        [np.zeros(encoder.character_dim), _array(arrays, "encoder.characters")]
-    )  # id 0, no token, is zeros
+    known = np.eye(encoder.characters) if encoder.one_hot else _array(arrays, "encoder.characters")
+    table = np.vstack([np.zeros(encoder.character_dim), known])  # id 0, no token, is zeros
     characters = table[ids]  # (W, character_dim)
     pooled = []
     for k, (width, _) in enumerate(encoder.filters):
@@ -42,12 +41,18 @@ def spell(config, arrays, ids):
     z = np.maximum(z, 0) if encoder.activation == "relu" else np.tanh(z)
 
     for k in range(encoder.highways):
-        gate = sigmoid(_linear(arrays, f"encoder.highways.{k}.gate", z))
-        transformed = np.maximum(
-            _linear(arrays, f"encoder.highways.{k}.transform", z), 0
-        )  # relu whatever the activation
-        z = gate * transformed + (1 - gate) * z
+        z = highway(config, arrays, f"encoder.highways.{k}", z)
     return z
+
+
+def highway(config, arrays, name, z):
+    """One highway over what the filters gave: relu whatever their activation."""
+    transformed = np.maximum(_linear(arrays, f"{name}.transform", z), 0)
+    if config.encoder.highway == "mlp":
+        return transformed
+    gate = sigmoid(_linear(arrays, f"{name}.gate", z))
+    carry = sigmoid(_linear(arrays, f"{name}.carry", z)) if config.encoder.highway == "learned" else 1 - gate
+    return gate * transformed + carry * z
 
 
 def lstm_step(config, arrays, name, x, h, c):

@@ -1,11 +1,12 @@
 """Characters -> one vector per word. The way of a word is written here once; its products are numpy's or compiled ones."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.formats.config import EncoderConfig
+from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.formats.weights import Array, Weights
 
 
@@ -80,7 +81,7 @@ class NumpyEncoder:
         if config.words:
             self._words = arrays["encoder.words"]
         if config.filters:
-            self._characters = with_no_token(arrays["encoder.characters"])
+            self._characters = character_table(weights)
             # (width * character_dim, count): a window of characters laid out flat times all filters of a width
             self._filters = [
                 arrays[f"encoder.convolutions.{k}.weight"].transpose(2, 1, 0).reshape(-1, count)
@@ -88,10 +89,10 @@ class NumpyEncoder:
             ]
             self._filter_bias = filter_bias(weights)
             self._highways = [
-                tuple(
-                    arrays[f"encoder.highways.{k}.{name}"]
-                    for name in ("gate.weight", "gate.bias", "transform.weight", "transform.bias")
-                )
+                {
+                    part: (arrays[f"encoder.highways.{k}.{part}.weight"], arrays[f"encoder.highways.{k}.{part}.bias"])
+                    for part in HIGHWAYS[config.highway]
+                }
                 for k in range(config.highways)
             ]
         if config.projection:
@@ -110,18 +111,33 @@ class NumpyEncoder:
         return np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
 
     def highway(self, k: int, z: Array) -> None:
-        gate_weight, gate_bias, weight, bias = self._highways[k]
-        gate = sigmoid(z @ gate_weight.T + gate_bias)
-        transformed = np.maximum(z @ weight.T + bias, 0)
-        z += gate * (transformed - z)
+        pass_highway({part: z @ weight.T + bias for part, (weight, bias) in self._highways[k].items()}, z)
 
     def projected(self, z: Array) -> Array:
         return z @ self._projection[0].T + self._projection[1]
 
 
-def with_no_token(characters: Array) -> Array:
+def character_table(weights: Weights) -> Array:
     """The character table with row 0 for id 0, which is no token: zeros."""
+    encoder = weights.config.encoder
+    if encoder.one_hot:
+        return np.eye(encoder.characters + 1, encoder.characters, k=-1, dtype=np.float32)
+    characters = weights.arrays["encoder.characters"]
     return np.concatenate([np.zeros_like(characters[:1]), characters])
+
+
+def pass_highway(maps: Mapping[str, Array], z: Array) -> None:
+    """One highway over (n, filters), in place, from what its affine maps gave; those are used up."""
+    transformed = np.maximum(maps["transform"], 0)
+    if "gate" not in maps:
+        z[:] = transformed
+        return
+    gate = sigmoid(maps["gate"])
+    if "carry" in maps:
+        z *= sigmoid(maps["carry"])
+        z += gate * transformed
+    else:
+        z += gate * (transformed - z)
 
 
 def filter_bias(weights: Weights) -> Array:

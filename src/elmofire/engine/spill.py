@@ -1,36 +1,37 @@
-"""Room for vectors: memory, or a temporary file mapped in its place where there are too many of them.
+"""Room for arrays: memory, or a temporary file mapped in its place where they have too many rows.
 
 A sentence of a million tokens has gigabytes of vectors, and they are written once and read once. On disk the system keeps what fits and
 writes out the rest, while memory stays what a batch needs.
 """
 
 import errno
+import math
 import mmap
 import os
 import shutil
 import tempfile
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from elmofire.errors import InputError
-from elmofire.formats.weights import Array
 
-LIMIT_BYTES = 32 << 20  # a pool of 8,192 tokens in the original size; no array of a usual pool is larger
+LIMIT_ROWS = 8192  # two pools of the usual size: what has more goes with the text, not with the batch
+
+_ROWS_AT_ONCE = 1 << 16
 
 
-def room(shape: tuple[int, ...]) -> Array:
-    """A float32 array of any content; beyond `LIMIT_BYTES` it lies in a file that has no name and goes with the array.
+def room(shape: tuple[int, ...], dtype: DTypeLike = np.float32, *, rows: int | None = None) -> NDArray:
+    """An array of any content. With more than `LIMIT_ROWS` rows it lies in a file that has no name and goes with the array.
 
-    The file is in `tempfile`'s folder, so `TMPDIR` says where.
+    Its rows are the first axis, or what `rows` says. The file is in `tempfile`'s folder, so `TMPDIR` says where.
 
     >>> room((2, 3)).shape
     (2, 3)
     """
-    size = 4
-    for length in shape:
-        size *= length
-    if size <= LIMIT_BYTES:
-        return np.empty(shape, dtype=np.float32)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if (shape[0] if rows is None else rows) <= LIMIT_ROWS or not size:
+        return np.empty(shape, dtype=dtype)
     try:
         with tempfile.TemporaryFile(prefix="elmofire-") as file:
             _reserve(file.fileno(), size)
@@ -42,7 +43,23 @@ def room(shape: tuple[int, ...]) -> Array:
             f"{tempfile.gettempdir()}: no room for {size / 1e9:.1f} GB of vectors: {error.strerror}",
             hint="set TMPDIR to a folder with more, or cut the text into shorter sentences",
         ) from None
-    return np.frombuffer(mapped, dtype=np.float32).reshape(shape)
+    return np.frombuffer(mapped, dtype=dtype).reshape(shape)
+
+
+def counted(start: int, stop: int, step: int) -> NDArray[np.int64]:
+    """`np.arange`, in a file where it is long.
+
+    >>> counted(3, -1, -1)
+    array([3, 2, 1, 0])
+    """
+    numbers = range(start, stop, step)
+    if len(numbers) <= LIMIT_ROWS:
+        return np.arange(start, stop, step, dtype=np.int64)
+    array = room((len(numbers),), np.int64)
+    for first in range(0, len(numbers), _ROWS_AT_ONCE):
+        some = numbers[first : first + _ROWS_AT_ONCE]
+        array[first : first + len(some)] = np.arange(some.start, some.stop, step)
+    return array
 
 
 def _reserve(file: int, size: int) -> None:

@@ -1,21 +1,26 @@
 """Files become `Weights` and `Weights` become files; what a path holds is found out, not asked."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elmofire.errors import ModelError
 from elmofire.formats import names
+from elmofire.formats.files import read_json_object
 from elmofire.formats.weights import Weights, as_folder
+from elmofire.recipe import shown
 from elmofire.text.vocabulary import read_vocabulary
 
 Loadable = str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]]
 
 FORMATS = ("native", "hdf5")
+RUN_FILE = "run.json"  # of a training run: names the folder of its best model
+BEST_MODEL = re.compile(r"best-\d{8,}(-again)?")
 
 _KNOWN = (
     "config.json + model.safetensors; options.json + an HDF5 file; ELMoForManyLangs' encoder.pkl and its companions; TensorFlow "
-    "checkpoints and TF-Hub modules; AllenNLP's model.tar.gz or weights.th; zips of the first three"
+    "checkpoints and TF-Hub modules; AllenNLP's model.tar.gz or weights.th; zips of the first three; the folder of a training run"
 )
 
 
@@ -109,6 +114,8 @@ def _load_folder(folder: Path, given: _Given) -> Weights:
         return native.read(folder) if native.recognizes(folder) else manylangs.read(folder)
     if tf1.recognizes(folder):
         return tf1.read(folder, options=given.options, vocabulary_file=given.vocabulary_for(folder))
+    if (folder / RUN_FILE).is_file():
+        return _load_run(folder, given)
     weight_files = sorted(folder.glob("*.hdf5")) + sorted(folder.glob("*.h5"))
     options_files = [given.options] if given.options else _options_in(folder)
     if weight_files and options_files:
@@ -121,6 +128,36 @@ def _load_folder(folder: Path, given: _Given) -> Weights:
             f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}"
         )
     raise ModelError(f"{folder}: holds no model that is known here; it holds {found}", hint=_KNOWN)
+
+
+def _load_run(run: Path, given: _Given) -> Weights:
+    """The best model of a training run so far."""
+    from elmofire.formats import native
+
+    best = _best_of(run)
+    try:
+        given.refuse_options(best)
+        return native.read(best)
+    except (ModelError, OSError) as error:
+        if _best_of(run) != best:  # the run goes on, and has put a better one in its place meanwhile
+            return _load_run(run, given)
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{best}: cannot be read: {error.strerror}") from None
+
+
+def _best_of(run: Path) -> Path:
+    name = read_json_object(run / RUN_FILE).get("best")
+    if name is None:
+        raise ModelError(
+            f"{run}: this training run has no evaluated model yet",
+            hint="wait for its first evaluation on held-out text",
+        )
+    if not isinstance(name, str) or not BEST_MODEL.fullmatch(name):
+        raise ModelError(
+            f"{run / RUN_FILE}: best is {shown(name)}, but should be a folder's name such as best-00000500"
+        )
+    return run / name
 
 
 def _load_file(file: Path, given: _Given) -> Weights:

@@ -8,8 +8,14 @@ from elmofire.text.characters import BYTES
 FORWARD, BACKWARD = "forward", "backward"
 _LARGEST = (1 << 31) - 1  # of the sizes that arrays must bear out
 _INFINITE = 3e38  # in float32
+_MOST_ONE_HOT = 10_000  # characters: their table is a square
 MOST = 1000  # layers, highways, kinds of filters, and characters of a token: no file may make us count to more
 
+HIGHWAYS = {  # the affine maps of each kind
+    "tied": ("transform", "gate"),  # gate * relu(transform) + (1 - gate) * x
+    "mlp": ("transform",),  # relu(transform)
+    "learned": ("transform", "gate", "carry"),  # gate * relu(transform) + carry * x
+}
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -22,9 +28,11 @@ class EncoderConfig:
     alphabet: str = "bytes"  # or "code points", listed in characters.txt
     characters: int = BYTES  # rows of the character table
     character_dim: int = 16
+    one_hot: bool = False  # the table is the identity: neither trained nor stored
     max_characters: int = 50  # of a token, its two markers included
     activation: str = "relu"
     highways: int = 2
+    highway: str = "tied"  # the kind of each, see `HIGHWAYS`
     projection: bool = True  # without it the width is that of what the filters and the word table give
     words: int = 0  # rows of the word table; 0: none
     word_dim: int = 0  # width of its vectors
@@ -35,13 +43,19 @@ class EncoderConfig:
             ("character_dim", self.character_dim, 1, _LARGEST),
             ("max_characters", self.max_characters, 3, MOST),
             ("highways", self.highways, 0, MOST),
-            ("characters", self.characters, 1, _LARGEST),
+            ("characters", self.characters, 1, _MOST_ONE_HOT if self.one_hot else _LARGEST),
             ("words", self.words, 0, _LARGEST),
             ("word_dim", self.word_dim, 0, _LARGEST),
             ("the number of filters", len(self.filters), 0, MOST),
         )
         if self.activation not in ("relu", "tanh"):
             problems.append(f"activation is {self.activation!r}, but should be 'relu' or 'tanh'")
+        if self.highway not in HIGHWAYS:
+            problems.append(f"highway is {self.highway!r}, but should be 'tied', 'mlp' or 'learned'")
+        if self.one_hot and self.character_dim != self.characters:
+            problems.append(
+                f"one_hot is on, so character_dim should be the {self.characters} characters, not {self.character_dim}"
+            )
         for width, count in self.filters:
             if not (width >= 1 and 1 <= count <= _LARGEST):
                 problems.append(f"filters hold [{width}, {count}], but should hold positive numbers")
@@ -147,12 +161,13 @@ def tensor_shapes(config: BilmConfig) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     if encoder.filters:
         filters = encoder.filter_count
-        shapes["encoder.characters"] = (encoder.characters, encoder.character_dim)
+        if not encoder.one_hot:
+            shapes["encoder.characters"] = (encoder.characters, encoder.character_dim)
         for k, (width, count) in enumerate(encoder.filters):
             shapes[f"encoder.convolutions.{k}.weight"] = (count, encoder.character_dim, width)
             shapes[f"encoder.convolutions.{k}.bias"] = (count,)
         for k in range(encoder.highways):
-            for part in ("transform", "gate"):
+            for part in HIGHWAYS[encoder.highway]:
                 shapes[f"encoder.highways.{k}.{part}.weight"] = (filters, filters)
                 shapes[f"encoder.highways.{k}.{part}.bias"] = (filters,)
     if encoder.words:

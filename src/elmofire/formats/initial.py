@@ -5,6 +5,7 @@
 | character table | uniform(-1, 1) |
 | convolutions | relu: uniform(-0.05, 0.05); tanh: normal(0, sqrt(1 / (width * character_dim))); bias 0 |
 | highways | normal(0, sqrt(1 / filters)); gate bias -2, so that the layer starts near the identity; transform bias 0 |
+| carry gates of their own | as the highways' other weights; bias +2, so that they start by carrying |
 | projection of the encoder | normal(0, sqrt(1 / filters)); bias 0 |
 | LSTM input and recurrent weights | Glorot uniform on the packed matrix: limit sqrt(6 / (inputs + projection + 4 * cells)) |
 | LSTM bias | 0 (`forget_bias` comes on top at run time) |
@@ -56,7 +57,7 @@ def _draw(name: str, shape: tuple[int, ...], config: BilmConfig, rng: np.random.
 
     part = name.split(".")
     if part[-1] == "bias":
-        return np.full(shape, -2.0 if part[-2] == "gate" else 0.0, dtype=np.float32)
+        return np.full(shape, {"gate": -2.0, "carry": 2.0}.get(part[-2], 0.0), dtype=np.float32)
     if name == "encoder.characters":
         return uniform(1.0)
     if name == "encoder.words":

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import InputError, MissingExtra, ModelError, RecipeError
-from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.formats.tensors import MappedTensors, float32_to_bfloat16, write_tensors
 from elmofire.formats.weights import Array, FileArrays, LearnedMix, Source, Weights
@@ -181,7 +181,7 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
     described = {
         "model_type": "elmofire",
         "format": FORMAT,
-        "model": asdict(weights.config),
+        "model": _model_table(weights.config),
         "tokenizer": asdict(weights.tokenizer),
         "training": dict(weights.training),
         "mixes": [asdict(mix) for mix in weights.mixes],
@@ -195,6 +195,14 @@ def write(weights: Weights, folder: Path, *, storage: str = "float32", card: str
         if isinstance(weights.alphabet, CodePointAlphabet):
             _write_alphabet(aside / CHARACTERS, weights.alphabet)
         (aside / CARD).write_text(card or _card(weights, storage), encoding="utf-8")
+
+
+def _model_table(config: BilmConfig) -> dict[str, Any]:
+    """Keys that came later are written only where they do not mean "as before": other files still serve older versions."""
+    table, before = asdict(config), asdict(EncoderConfig())
+    encoder = table["encoder"].items()
+    table["encoder"] = {key: value for key, value in encoder if f"encoder.{key}" in _WRITTEN or value != before[key]}
+    return table
 
 
 def _is_ours(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from elmofire.formats.config import EncoderConfig
+from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.kernels.convolution import conv_pool
 
 
@@ -20,19 +20,28 @@ class Affine(nn.Module):
 
 
 class Highway(nn.Module):
-    """`gate * relu(transform) + (1 - gate) * x`: relu whatever the activation of the filters."""
+    """One of `formats.config.HIGHWAYS`: relu whatever the activation of the filters."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, kind: str) -> None:
         super().__init__()
         self.transform = Affine(width, width)
-        self.gate = Affine(width, width)
+        self.gate = Affine(width, width) if "gate" in HIGHWAYS[kind] else None
+        self.carry = Affine(width, width) if "carry" in HIGHWAYS[kind] else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.gate(x).sigmoid() * (self.transform(x).relu() - x)
+        transformed = self.transform(x).relu()
+        if self.gate is None:
+            return transformed
+        gate = self.gate(x).sigmoid()
+        if self.carry is not None:
+            return gate * transformed + self.carry(x).sigmoid() * x
+        return x + gate * (transformed - x)
 
 
 class Encoder(nn.Module):
     """Token ids -> vectors without context."""
+
+    characters: Tensor
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -40,11 +49,14 @@ class Encoder(nn.Module):
         if config.words:
             self.words = nn.Parameter(torch.empty(config.words, config.word_dim))
         if config.filters:
-            self.characters = nn.Parameter(torch.empty(config.characters, config.character_dim))
+            if config.one_hot:
+                self.register_buffer("characters", torch.eye(config.characters), persistent=False)
+            else:
+                self.characters = nn.Parameter(torch.empty(config.characters, config.character_dim))
             self.convolutions = nn.ModuleList(
                 Affine(count, config.character_dim, width) for width, count in config.filters
             )
-            self.highways = nn.ModuleList(Highway(config.filter_count) for _ in range(config.highways))
+            self.highways = nn.ModuleList(Highway(config.filter_count, config.highway) for _ in range(config.highways))
         if config.projection:
             self.projection = Affine(config.width, config.features)
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints, windows
 from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables, floats
-from elmofire.engine.encoder import filter_bias, with_no_token
+from elmofire.engine.encoder import character_table, filter_bias, pass_highway
 from elmofire.engine.recurrence import bias_with_forget
-from elmofire.formats.config import BilmConfig, tensor_shapes
+from elmofire.formats.config import HIGHWAYS, BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
 
 PRECISIONS = {"float32": 4, "int16": 2, "int8": 1}  # bytes of a number
@@ -30,7 +30,7 @@ def pack(weights: Weights, kernels: Kernels, precision: str) -> Iterator[tuple[s
     if encoder.words:
         yield "encoder.words", arrays["encoder.words"]
     if encoder.filters:
-        characters = with_no_token(arrays["encoder.characters"])
+        characters = character_table(weights)
         filters = [arrays[f"encoder.convolutions.{k}.weight"] for k in range(len(encoder.filters))]
         if _has_tables(config):
             yield "encoder.tables", tables(kernels, characters, filters)
@@ -75,7 +75,8 @@ def forms(config: BilmConfig, kernels: Kernels, precision: str) -> Forms:
 def _matrices(config: BilmConfig, precision: str) -> Iterator[tuple[str, str, str | None, str, int]]:
     """Every packed matrix: its name, its weight's and its bias's, its kind and its parts."""
     encoder = config.encoder
-    products = [f"encoder.highways.{k}.{part}" for k in range(encoder.highways) for part in ("gate", "transform")]
+    parts = HIGHWAYS[encoder.highway]
+    products = [f"encoder.highways.{k}.{part}" for k in range(encoder.highways) for part in parts]
     for name in [*(products if encoder.filters else []), *(["encoder.projection"] if encoder.projection else [])]:
         yield name, f"{name}.weight", f"{name}.bias", _encoder_kind(precision), 1
     for name in [f"{direction}.{k}" for direction in config.directions for k in range(config.layers)]:
@@ -134,10 +135,10 @@ class CompiledEncoder:
                 self._tables = self._tables_of(encoder.characters + 1, arrays["encoder.tables"])
             filters = encoder.filter_count
             self._highways = [
-                [
-                    _matrix(kernels, kind, arrays, f"encoder.highways.{k}.{part}", filters, filters)
-                    for part in ("gate", "transform")
-                ]
+                {
+                    part: _matrix(kernels, kind, arrays, f"encoder.highways.{k}.{part}", filters, filters)
+                    for part in HIGHWAYS[encoder.highway]
+                }
                 for k in range(encoder.highways)
             ]
         if encoder.projection:
@@ -157,8 +158,11 @@ class CompiledEncoder:
         return self._kernels.spell(ids, lengths, known, tanh=self.config.activation == "tanh")
 
     def highway(self, k: int, z: Array) -> None:
-        gate, transform = self._highways[k]
-        self._kernels.highway(gate(z), transform(z), z)
+        maps = {part: matrix(z) for part, matrix in self._highways[k].items()}
+        if self.config.highway == "tied":
+            self._kernels.highway(maps["gate"], maps["transform"], z)
+        else:
+            pass_highway(maps, z)
 
     def projected(self, z: Array) -> Array:
         return self._projection(z)

@@ -234,6 +234,10 @@ def _beyond_the_format(config: BilmConfig) -> list[str]:
         problems.append("it has no names for a model of the backward direction alone")
     if encoder.filters and encoder.alphabet != "bytes":
         problems.append(f"its characters are bytes, but this model's are {encoder.alphabet}")
+    if encoder.filters and encoder.one_hot:
+        problems.append("its characters have vectors that are trained, but this model's are one-hot")
+    if encoder.filters and encoder.highways and encoder.highway != "tied":
+        problems.append(f"its highways are 'tied', but this model's are {encoder.highway!r}")
     if encoder.filters and encoder.words:
         problems.append("it has words or characters, but this model has a word table beside its characters")
     elif encoder.words and encoder.projection:

@@ -1,4 +1,4 @@
-"""The one pass over the text: lines are cut into blocks of a few megabytes, and each block's tokens go to a file of their own.
+"""The one pass over the text: lines are cut into blocks of a few megabytes, split into sentences and tokens, each block to a file of its own.
 
 A block's file holds its sentences as ids into a list of its own words. It also says where in the text it ends, so that a run that was
 killed goes on after the last whole block, without reading the files before it again.
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
 from elmofire.text.characters import END, START
+from elmofire.text.sentences import split_sentences
 from elmofire.text.tokenizers import Tokenizer, TokenizerInfo, load_tokenizer
 from elmofire.train.corpus.sources import Source, read_source
 
@@ -36,12 +37,12 @@ class Position:
 
 @dataclass
 class RawBlock:
-    """Sentences as they were read, with their places."""
+    """Lines as they were read, with their places."""
 
-    first_document: int  # the number of the first sentence's document
-    sentences: list[str | list[str]] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)  # each sentence's line
-    documents: list[int] = field(default_factory=list)  # each sentence's document, from 0 in this block
+    first_document: int  # the number of the first line's document
+    lines: list[str | list[str]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)  # each line's
+    documents: list[int] = field(default_factory=list)  # each line's document, from 0 in this block
     sources: list[int] = field(default_factory=list)  # each document's source
     digests: list[bytes] = field(default_factory=list)  # each document's, as far as it goes in this block
     end: Position = field(default_factory=Position)
@@ -69,20 +70,20 @@ def cut_blocks(
             last = line.number
             if line.starts_document:
                 begun, digest = begun + 1, b""
-            if not block.sentences:
+            if not block.lines:
                 block.first_document = begun - 1
             if block.first_document + len(block.sources) < begun:
                 block.sources.append(number)
                 block.digests.append(b"")
-            text = line.sentence if isinstance(line.sentence, str) else " ".join(line.sentence)
+            text = line.content if isinstance(line.content, str) else " ".join(line.content)
             data = text.encode()
             digest = blake2b(digest + data, digest_size=16).digest()
             block.digests[-1] = digest
-            block.sentences.append(line.sentence)
+            block.lines.append(line.content)
             block.numbers.append(line.number)
             block.documents.append(begun - 1 - block.first_document)
             size += len(data) + 1
-    if block.sentences:
+    if block.lines:
         block.end = Position(len(sources), 0, begun, digest.hex())
         yield block
 
@@ -122,32 +123,44 @@ def _tokenizer(info: TokenizerInfo) -> Tokenizer:
     return load_tokenizer(info)
 
 
+def tokens_of(line: str | list[str], tokenizer: Tokenizer, *, split: bool) -> list[list[str]]:
+    """The sentences of a line as tokens: as given, or of raw text the whole line as one unless it is to be split."""
+    if not isinstance(line, str):
+        return [line]
+    return [
+        tokenizer.words(sentence) for sentence in (split_sentences(line, tokenizer.info.language) if split else [line])
+    ]
+
+
 def write_block(
-    path: Path, raw: RawBlock, paths: Sequence[str], tokenizer: TokenizerInfo, *, with_hashes: bool
+    path: Path, raw: RawBlock, paths: Sequence[str], tokenizer: TokenizerInfo, *, split: bool, with_hashes: bool
 ) -> tuple[int, int]:
-    """Tokenize a block; how many sentences and tokens it has. `with_hashes` keeps 128 bits of each sentence."""
-    words = _tokenizer(tokenizer).words
+    """Make sentences and tokens of a block; how many it has. `with_hashes` keeps 128 bits of each sentence."""
+    words = _tokenizer(tokenizer)
     local: dict[str, int] = {}
     ids: list[int] = []
     lengths: list[int] = []
+    sentences: list[int] = []  # of each line
     hashes: list[bytes] = []
-    for place, sentence in enumerate(raw.sentences):
-        tokens = words(sentence) if isinstance(sentence, str) else sentence
+    for place, line in enumerate(raw.lines):
+        found = tokens_of(line, words, split=split)
         before = len(local)
-        ids += [local.setdefault(token, len(local)) for token in tokens]
+        for tokens in found:
+            ids += [local.setdefault(token, len(local)) for token in tokens]
+            lengths.append(len(tokens))
+            if with_hashes:
+                hashes.append(blake2b(" ".join(tokens).encode(), digest_size=16).digest())
         if len(local) > before and (START in local or END in local):
             where = f"{paths[raw.sources[raw.documents[place]]]}:{raw.numbers[place]}"
             raise InputError(
                 f"{where}: holds {START} or {END}", hint="leave them out: training puts them around each sentence"
             )
-        lengths.append(len(tokens))
-        if with_hashes:
-            hashes.append(blake2b(" ".join(tokens).encode(), digest_size=16).digest())
+        sentences.append(len(found))
     arrays = {
         "ids": np.array(ids, dtype=np.uint16 if len(local) < 1 << 16 else np.uint32),
         "lengths": np.array(lengths, dtype=np.uint32),
-        "numbers": np.array(raw.numbers, dtype=np.uint32),
-        "documents": np.array(raw.documents, dtype=np.uint32),
+        "numbers": np.repeat(np.array(raw.numbers, dtype=np.uint32), sentences),
+        "documents": np.repeat(np.array(raw.documents, dtype=np.uint32), sentences),
         "sources": np.array(raw.sources, dtype=np.uint32),
         "digests": np.frombuffer(b"".join(raw.digests), dtype=">u8").astype(np.uint64).reshape(-1, 2),
         "hashes": np.frombuffer(b"".join(hashes), dtype=">u8").astype(np.uint64).reshape(-1, 2),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 import elmofire
 from elmofire.errors import DataError, InputError
 from elmofire.formats.files import written_aside
+from elmofire.text.sentences import VERSION
 from elmofire.text.tokenizers import Tokenizer, TokenizerInfo, load_tokenizer, tokenizer_for
 from elmofire.text.vocabulary import UNKNOWN, Vocabulary
 from elmofire.train.corpus import blocks as blocks_module
@@ -24,6 +26,7 @@ from elmofire.train.corpus.reader import CORPUS_FILE, FORMAT, digest
 from elmofire.train.corpus.report import split_table, words_table
 from elmofire.train.corpus.selection import (
     DROPPED,
+    TRAIN,
     Check,
     Selected,
     document_splits,
@@ -44,6 +47,8 @@ from elmofire.train.corpus.words import SPECIALS, Counter, Words, most_frequent,
 from elmofire.train.processes import Processes
 
 OVERLAPS_FILE = "overlaps.jsonl"
+_SORTED = 0.5  # a vocabulary by frequency of other text has more, one in another order less
+_ENOUGH_WORDS = 50  # to tell
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,11 @@ class Settings:
 
     language: str = "en"
     pretokenized: bool = False
+    sentences: str = "split"  # or "lines": each is one already, as it is with pretokenized text
     documents: str = "auto"  # files, records or blocks
     titles: str = ""  # lines in which this pattern is found are left out
     held_out: float | int = 0  # a share of the documents below 1, or how many
+    held_out_name: str = "heldout"
     vocabulary: int | str = 100_000
     min_count: int = 1
     unique: str = ""  # sentences or documents
@@ -65,6 +72,8 @@ class Settings:
     def check(self) -> None:
         if self.documents not in DOCUMENTS:
             raise InputError(f"documents are {self.documents!r}, but should be {', '.join(DOCUMENTS)}")
+        if self.sentences not in ("split", "lines"):
+            raise InputError(f"sentences are {self.sentences!r}, but should be split or lines")
         if self.unique not in ("", "sentences", "documents"):
             raise InputError(f"unique is {self.unique!r}, but should be sentences or documents")
         if self.held_out < 0 or (isinstance(self.held_out, float) and self.held_out >= 1):
@@ -77,6 +86,10 @@ class Settings:
             re.compile(self.titles)
         except re.error as error:
             raise InputError(f"titles: {self.titles!r} is no regular expression: {error}") from None
+
+    @property
+    def splits_sentences(self) -> bool:
+        return self.sentences == "split" and not self.pretokenized
 
     def tokenizer(self) -> Tokenizer:
         if self.pretokenized:
@@ -108,28 +121,40 @@ class Job:
         check = self._check() if self.evaluation else None  # before the long part, should its files be bad
         blocks = self._tokenize(workers, progress)
         if not blocks:
-            raise DataError(f"no sentence in {self._first_sources()}", hint="one sentence a line, in utf-8")
+            raise DataError(f"no sentence in {self._first_sources()}", hint="it takes lines of text in utf-8")
         self.note("choosing sentences")
         selected, duplicates = self._select(workers, blocks, check)
         if not sum(block.sentences[0] for block in selected):
             raise DataError("no sentence is left to train on", hint="all are held out, repeated or overlaps")
         self.note("sorting words")
         words, vocabulary, targets = self._count(blocks)
-        self.note("writing shards")
         unknown = vocabulary.id(UNKNOWN[0])
+        about_words = words_table(words, targets, unknown)
+        if about_words["vocabulary_order"] < _SORTED and about_words["vocabulary_seen"] >= _ENOUGH_WORDS:
+            self._warn_of_order(about_words["vocabulary_order"])
+        self.note("writing shards")
         splits = self._write(workers, selected, unknown)
         overlaps = self._write_overlaps(selected)
         table = {
             "format": FORMAT,
             "elmofire": elmofire.__version__,
             "tokenizer": asdict(self.tokenizer.info),
+            "sentences": {"rules": VERSION if self.settings.splits_sentences else None},
             "vocabulary": len(vocabulary),
             "words": len(words.spellings),
             "splits": {name: split_table(shards) for name, shards in splits.items()},
-            "report": {"words": words_table(words, targets, unknown), "duplicates": duplicates, "overlaps": overlaps},
+            "report": {"words": about_words, "duplicates": duplicates, "overlaps": overlaps},
             **described,
         }
         self._finish(table)
+
+    def _warn_of_order(self, order: float) -> None:
+        what = f"{self.settings.vocabulary}: the words do not stand by falling frequency in this text"
+        warnings.warn(
+            f"{what} ({order:.2f}, where 1 is that order and 0 is any): with a sampled softmax the negatives would be the wrong ones; "
+            "train with the full softmax, or give a number and have the vocabulary made",
+            stacklevel=2,
+        )
 
     def _first_sources(self) -> str:
         return ", ".join(source.path for source in self.sources[:3]) + (", ..." if len(self.sources) > 3 else "")
@@ -139,7 +164,7 @@ class Job:
         files = [*self.evaluation, *([self.settings.vocabulary] if isinstance(self.settings.vocabulary, str) else [])]
         stamps += [source.stamp() for source in find_sources(files)]
         manifest = [FORMAT, elmofire.__version__, blocks_module.BLOCK_BYTES, asdict(self.settings), stamps]
-        listed = json.dumps([*manifest, asdict(self.tokenizer.info)], sort_keys=True)
+        listed = json.dumps([*manifest, asdict(self.tokenizer.info), VERSION], sort_keys=True)
         file = self.parts / "manifest.json"
         if not file.is_file() or file.read_text() != listed:
             shutil.rmtree(self.parts, ignore_errors=True)
@@ -160,7 +185,8 @@ class Job:
         titles = re.compile(self.settings.titles) if self.settings.titles else None
         raw = cut_blocks(self.sources, start, documents=self.settings.documents, titles=titles)
         files = (block_file(self.blocks_folder, number) for number in range(len(blocks), 10**9))
-        write = partial(write_block, with_hashes=self.settings.unique == "sentences")
+        settings = self.settings
+        write = partial(write_block, split=settings.splits_sentences, with_hashes=settings.unique == "sentences")
         calls = ((file, block, paths, self.tokenizer.info) for block, file in zip(raw, files, strict=False))
         for sentences, tokens in workers.map(write, calls):
             blocks.append(Block(block_file(self.blocks_folder, len(blocks))))
@@ -172,7 +198,11 @@ class Job:
     ) -> tuple[list[Selected], int | None]:
         settings = self.settings
         splits = document_splits(
-            blocks, self.sources, self.names, settings.held_out, unique=settings.unique == "documents"
+            blocks,
+            [self.names.index(source.split) + 1 if source.split else TRAIN for source in self.sources],
+            settings.held_out,
+            len(self.names),
+            unique=settings.unique == "documents",
         )
         duplicates = int((splits == DROPPED).sum()) if settings.unique == "documents" else None
         repeated: NDArray[np.bool_] | None = None
@@ -192,7 +222,7 @@ class Job:
 
     def _check(self) -> Check:
         files = self.evaluation
-        text = read_evaluation(files, self.settings.ngram, self.tokenizer)
+        text = read_evaluation(files, self.settings.ngram, self.tokenizer, split=self.settings.splits_sentences)
         counts = np.bincount(text.files, minlength=len(files)).tolist()
         self._ngrams = dict(zip(files, counts, strict=True))
         path = self.blocks_folder / "evaluation.npz"

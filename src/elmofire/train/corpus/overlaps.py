@@ -1,19 +1,21 @@
 """Evaluation text inside the training text: runs of n words that both have.
 
-Compared are words in lower case, without those that have no letter and no digit. Runs do not cross the ends of sentences, so a
-sentence of fewer than n words is never found. A run is known by 64 bits of hash: among 10^8 runs of a corpus and 10^6 of evaluation
+Compared are words in lower case, without those that have no letter and no digit. Runs go over the ends of sentences within a line (or a
+record), not over those of lines: a line of fewer than n words is never found. A run is known by 64 bits of hash: among 10^8 runs of a corpus and 10^6 of evaluation
 files, the chance of one wrong hit is 5 in a million.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.text.readers import read_sentences
 from elmofire.text.tokenizers import Tokenizer
+from elmofire.train.corpus.blocks import tokens_of
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit of a word is lost
 
@@ -42,32 +44,32 @@ def word_hashes(words: Iterable[str]) -> NDArray[np.uint64]:
 def ngrams(
     hashes: NDArray[np.uint64], lengths: NDArray[np.integer], n: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """The hash of every run of n words, given the hashes of all tokens and how many each sentence has.
+    """The hash of every run of n words, given the hashes of all tokens and how many each line has.
 
-    Beside each run, the place of its first token and the number of its sentence.
+    Beside each run, the places of its first and its last token.
     """
-    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    line = np.repeat(np.arange(len(lengths)), lengths)
     places = np.flatnonzero(hashes)
-    words, sentence = hashes[places], sentence[places]
+    words, line = hashes[places], line[places]
     if len(words) < n:
         return np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
     runs = len(words) - n + 1
-    starts = np.flatnonzero(sentence[:runs] == sentence[n - 1 :])
+    starts = np.flatnonzero(line[:runs] == line[n - 1 :])
     total = np.zeros(runs, dtype=np.uint64)
     for k in range(n):  # wraps around, as it should
         total *= _FACTOR
         total += words[k : k + runs]
-    return total[starts], places[starts], sentence[starts]
+    return total[starts], places[starts], places[starts + n - 1]
 
 
-def read_evaluation(files: Sequence[str], n: int, tokenizer: Tokenizer) -> EvaluationText:
+def read_evaluation(files: Sequence[str], n: int, tokenizer: Tokenizer, *, split: bool) -> EvaluationText:
     """All n-grams of the files, read as `elmofire embed` reads them: text, CoNLL-U, JSON lines."""
     hashes: list[NDArray[np.uint64]] = []
     places: list[NDArray[np.int64]] = []
     known: dict[str, int] = {}
     for number, file in enumerate(files):
         for line, sentence in enumerate(read_sentences(file), 1):
-            tokens = tokenizer.words(sentence) if isinstance(sentence, str) else sentence
+            tokens = list(chain.from_iterable(tokens_of(sentence, tokenizer, split=split)))
             if len(tokens) < n:
                 continue
             new = [token for token in dict.fromkeys(tokens) if token not in known]
@@ -84,13 +86,13 @@ def read_evaluation(files: Sequence[str], n: int, tokenizer: Tokenizer) -> Evalu
 def find_overlaps(
     text: EvaluationText, ids: NDArray[np.integer], lengths: NDArray[np.integer], hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Runs that the evaluation text has: their sentences, the places of their first tokens, and which of its n-grams they are.
+    """Runs that the evaluation text has: the places of their first and last tokens, and which of its n-grams they are.
 
-    `hashes` are those of the words that `ids` count.
+    `hashes` are those of the words that `ids` count, `lengths` those of the lines.
     """
     if not len(text.hashes):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    runs, places, sentences = ngrams(hashes[ids], lengths, text.n)
+    runs, first, last = ngrams(hashes[ids], lengths, text.n)
     nearest = np.minimum(np.searchsorted(text.hashes, runs), len(text.hashes) - 1)
     hit = text.hashes[nearest] == runs
-    return sentences[hit], places[hit], nearest[hit]
+    return first[hit], last[hit], nearest[hit]

@@ -44,7 +44,7 @@ def prepare(
     held_out_texts = held_out_texts or {}
     sources = [source for name, files in held_out_texts.items() for source in find_sources(files, name)]
     sources += find_sources(texts)
-    names = [*held_out_texts, *(["heldout"] if settings.held_out else [])]
+    names = [*held_out_texts, *([settings.held_out_name] if settings.held_out else [])]
     _check_names(names, sources, texts)
     vocabulary = given_vocabulary(Path(settings.vocabulary)) if isinstance(settings.vocabulary, str) else None
     options = {**asdict(settings), "check_against": list(settings.check_against)}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from elmofire.train.corpus.shards import ShardCounts
-from elmofire.train.corpus.words import SPECIALS, Words
+from elmofire.train.corpus.words import SPECIALS, Words, frequency_order
 
 ROOM = 48  # bytes of a word that a model with 50 characters reads
 
@@ -52,6 +52,7 @@ def words_table(words: Words, targets: np.ndarray, unknown: int) -> dict[str, An
         "seen_once": int((words.counts == 1).sum()),
         "coverage": round(int(words.counts[known].sum()) / total, 6),
         "vocabulary_seen": int((known & (words.counts > 0)).sum()),
+        "vocabulary_order": round(frequency_order(words, targets, unknown), 3),
         f"types_over_{ROOM}_bytes": int(((sizes > ROOM) & (words.counts > 0)).sum()),
         f"tokens_over_{ROOM}_bytes": int(words.counts[sizes > ROOM].sum()),
         "longest_word_bytes": int(sizes.max()),
@@ -77,6 +78,8 @@ def report_lines(table: dict[str, Any]) -> list[str]:
         f"tokenizer   {table['tokenizer']['name']} {table['tokenizer']['version']}"
         + (f", language {table['tokenizer']['language']}" if table["tokenizer"]["language"] else ""),
     ]
+    rules = table["sentences"]["rules"]
+    lines.append(f"sentences   {'lines of the text' if rules is None else f'split by rules {rules}'}")
     if report["duplicates"] is not None:
         lines.append(f"duplicates  {report['duplicates']:,} training {table['options']['unique']} left out")
     for check in report["overlaps"]:

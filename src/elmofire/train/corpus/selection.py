@@ -12,7 +12,6 @@ from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
 from elmofire.train.corpus.blocks import Block
 from elmofire.train.corpus.overlaps import EvaluationText, find_overlaps, word_hashes
-from elmofire.train.corpus.sources import Source
 
 TRAIN, DROPPED = 0, 255  # held-out splits are 1, 2, ...
 _HASHES_AT_ONCE = 1 << 23  # 300 MB while they are sorted
@@ -20,9 +19,9 @@ _SHARE = 2.0**-64
 
 
 def document_splits(
-    blocks: Sequence[Block], sources: Sequence[Source], names: Sequence[str], held_out: float | int, *, unique: bool
+    blocks: Sequence[Block], source_splits: Sequence[int], held_out: float | int, held_out_split: int, *, unique: bool
 ) -> NDArray[np.uint8]:
-    """The split of each document, by its number: that of its source, else held out by the hash of its text, else training.
+    """The split of each document, by its number: that of its source, else `held_out_split` by the hash of its text, else training.
 
     `held_out` is a share of the documents, or as an int how many; the order of files and documents has no influence. With `unique`,
     training documents with the text of an earlier one, or of a held-out one, are dropped.
@@ -30,7 +29,7 @@ def document_splits(
     total = max((block.end.documents for block in blocks), default=0)
     digests = np.zeros((total, 2), dtype=np.uint64)
     splits = np.zeros(total, dtype=np.uint8)
-    of_source = np.array([names.index(source.split) + 1 if source.split else TRAIN for source in sources], np.uint8)
+    of_source = np.array(source_splits, np.uint8)
     for block in blocks:
         found = block.array("digests")  # a later block knows more of a document that goes on in it
         rows = slice(block.first_document, block.first_document + len(found))
@@ -52,7 +51,7 @@ def document_splits(
             raise DataError(
                 f"of {len(first):,} documents, {'none' if not chosen.any() else 'all'} would be held out", hint=_HINT
             )
-        splits[np.flatnonzero(given)[chosen]] = names.index("heldout") + 1
+        splits[np.flatnonzero(given)[chosen]] = held_out_split
     if unique:
         splits[_repeated(digests, splits != TRAIN)] = DROPPED
     return splits
@@ -174,21 +173,27 @@ def select_sentences(
 
 
 def _overlaps(block: Block, ids: NDArray, lengths: NDArray, chosen: NDArray[np.uint8], check: Check) -> list[Overlap]:
-    """The first overlap of each training sentence that has one; dropped, if they are to be."""
+    """The first overlap of each training sentence that has one, or a part of one; dropped, if they are to be."""
     text = _evaluation(check)
     words = [word.decode() for word in block.words]
     hashes = word_hashes(words)
-    sentences, places, which = find_overlaps(text, ids, lengths, hashes)
-    sentences, first = np.unique(sentences, return_index=True)
+    sources, documents, numbers = block.array("sources"), block.array("documents"), block.array("numbers")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    last_of_line = np.append((numbers[1:] != numbers[:-1]) | (documents[1:] != documents[:-1]), True)
+    starts, lasts, which = find_overlaps(text, ids, np.diff(ends[last_of_line], prepend=0), hashes)
+    first = np.searchsorted(ends, starts, side="right")
+    touched = np.searchsorted(ends, lasts, side="right") - first + 1
+    runs = np.repeat(np.arange(len(first)), touched)
+    sentences = first[runs] + np.arange(len(runs)) - np.repeat(np.cumsum(touched) - touched, touched)
+    sentences, rows = np.unique(sentences, return_index=True)
     in_train = chosen[sentences] == TRAIN
-    sentences, first = sentences[in_train], first[in_train]
+    sentences, runs = sentences[in_train], runs[rows[in_train]]
     if check.drop:
         chosen[sentences] = DROPPED
-    sources, documents, numbers = block.array("sources"), block.array("documents"), block.array("numbers")
     found: list[Overlap] = []
-    for sentence, place, gram in zip(sentences, places[first], which[first], strict=True):
-        run = ids[place:]
-        run = run[hashes[run[:4096]].nonzero()[0][: check.n]] if len(run) else run
+    for sentence, place, last, gram in zip(sentences, starts[runs], lasts[runs], which[runs], strict=True):
+        run = ids[place : last + 1]
+        run = run[hashes[run] != 0]
         found.append(
             Overlap(
                 int(sources[documents[sentence]]),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from elmofire.errors import InputError, MissingExtra
 from elmofire.text.readers import content_suffix, read_lines, read_sentences
 
-LONGEST_SENTENCE = 1 << 20  # bytes; a whole book on one line is no sentence
+LONGEST_LINE = 1 << 20  # bytes; a whole book on one line is no paragraph
 DOCUMENTS = ("auto", "files", "records", "blocks")
 _RECORDS = (".jsonl", ".ndjson")
 _IN_FOLDERS = (".txt", ".text", *_RECORDS)
@@ -34,10 +34,10 @@ class Source:
 
 
 class Line(NamedTuple):
-    """A sentence: raw, or as tokens where its file holds tokens."""
+    """A line: raw, or as tokens where its file holds tokens."""
 
     number: int  # of the line, record or row in its source, from 1
-    sentence: str | list[str]
+    content: str | list[str]
     starts_document: bool
 
 
@@ -81,10 +81,10 @@ def _is_text(file: Path, folder: Path) -> bool:
 
 
 def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[str] | None = None) -> Iterator[Line]:
-    """The sentences of a source, empty ones left out, lines in which `titles` is found too.
+    """The lines of a source, empty ones left out, lines in which `titles` is found too.
 
     A document is a whole file, a record (of JSON lines, or a line of text), or a block between blank lines; `auto` takes records of
-    JSON lines and data sets, and otherwise files. A record's text has one sentence a line.
+    JSON lines and data sets, and otherwise files. A record's text may have many lines.
     """
     by_record = source.path.startswith("hf:") or content_suffix(source.path) in _RECORDS
     if documents == "auto":
@@ -95,15 +95,15 @@ def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[s
     new = True
     for number, record in records:
         new = new or documents == "records"
-        for sentence in [record] if isinstance(record, list) else record.split("\n"):
-            if isinstance(sentence, str):
-                sentence = sentence.strip()
-                if not sentence:
+        for line in [record] if isinstance(record, list) else record.split("\n"):
+            if isinstance(line, str):
+                line = line.strip()
+                if not line:
                     new = new or documents == "blocks"
                     continue
-                if titles and titles.search(sentence):
+                if titles and titles.search(line):
                     continue
-            if checked := _checked(sentence, source.path, number):
+            if checked := _checked(line, source.path, number):
                 yield Line(number, checked, new)
                 new = False
 
@@ -115,23 +115,23 @@ def _records(path: str) -> Iterator[tuple[int, str | list[str]]]:
         raise InputError(
             f"{path}: CoNLL-U is no running text", hint="write its words one sentence a line, --pretokenized"
         )
-    return enumerate(read_lines(path, longest=LONGEST_SENTENCE), 1)
+    return enumerate(read_lines(path, longest=LONGEST_LINE), 1)
 
 
-def _checked(sentence: str | list[str], path: str, number: int) -> str | list[str]:
-    size = len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
-    if size > LONGEST_SENTENCE:
-        what = f"{path}:{number}: a sentence of {size:,} characters, more than {LONGEST_SENTENCE:,}"
-        raise InputError(what, hint="each sentence goes on a line of its own")
-    if isinstance(sentence, str):
-        if "\0" in sentence:
+def _checked(line: str | list[str], path: str, number: int) -> str | list[str]:
+    size = len(line) if isinstance(line, str) else sum(map(len, line))
+    if size > LONGEST_LINE:
+        what = f"{path}:{number}: a line of {size:,} characters, more than {LONGEST_LINE:,}"
+        raise InputError(what, hint="a line holds a sentence or a paragraph")
+    if isinstance(line, str):
+        if "\0" in line:
             raise InputError(f"{path}:{number}: holds the byte 0, so it is no text", hint="is this a binary file?")
         # Half a surrogate pair, which JSON can hold, has no bytes, so no model could see it.
-        return sentence if sentence.isascii() else sentence.encode("utf-8", "ignore").decode()
-    for token in sentence:
+        return line if line.isascii() else line.encode("utf-8", "ignore").decode()
+    for token in line:
         if not token or "\0" in token or token.split() != [token]:
             raise InputError(f"{path}:{number}: the token {token!r:.40} is empty or holds white space")
-    return [token.encode("utf-8", "ignore").decode() or "\ufffd" for token in sentence]
+    return [token.encode("utf-8", "ignore").decode() or "\ufffd" for token in line]
 
 
 # ── data sets of the Hugging Face hub ───────────────────────────────────────────────────────────────────────────────

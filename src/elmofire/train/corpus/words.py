@@ -83,6 +83,22 @@ def vocabulary_ids(words: Words, vocabulary: Vocabulary) -> NDArray[np.uint32]:
     return np.array(vocabulary.ids([word.decode() for word in words.spellings]), dtype=np.uint32)
 
 
+def frequency_order(words: Words, targets: NDArray[np.uint32], unknown: int) -> float:
+    """How well the vocabulary's ids follow the training text's frequencies: 1 exactly, about 0 in any other order, as the alphabet's.
+
+    Compared is the mean logarithm of a token's id, as it is what a log-uniform sampler supposes: with the best order of the same ids (1),
+    and with a random one (0). Words that the text does not have do not count.
+    """
+    seen = (words.counts > 0) & (targets != unknown)
+    counts, ids = words.counts[seen].astype(np.float64), np.log2(targets[seen] + 1.0)
+    if not len(ids):
+        return 1.0
+    mine = (counts * ids).sum() / counts.sum()
+    best = (np.sort(counts)[::-1] * np.sort(ids)).sum() / counts.sum()
+    chance = ids.mean()
+    return float((chance - mine) / (chance - best)) if chance > best else 1.0
+
+
 def write_words(folder: Path, words: Words, vocabulary: Vocabulary, targets: NDArray[np.uint32]) -> None:
     """The files of a corpus that say what its words are."""
     ends = np.cumsum(np.fromiter(map(len, words.spellings), dtype=np.uint64, count=len(words.spellings)))

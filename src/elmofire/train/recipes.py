@@ -1,0 +1,70 @@
+"""The recipes inside the package, and how one is found, changed and read."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elmofire.errors import RecipeError
+from elmofire.recipe import build, override, read_table
+from elmofire.train.settings import Recipe
+
+_FOLDER = Path(__file__).parents[1] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """The recipes inside the package.
+
+    >>> "tiny" in recipe_names()
+    True
+    """
+    return sorted(file.stem for file in _FOLDER.glob("*.toml"))
+
+
+def recipe_file(name: str) -> Path:
+    """The file of a recipe inside the package."""
+    names = recipe_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        raise RecipeError(
+            f"there is no recipe {name!r}" + (f", did you mean {near[0]}?" if near else ""),
+            hint=f"there are {', '.join(names)}; a recipe of your own is given as FILE.toml",
+        )
+    return _FOLDER / f"{name}.toml"
+
+
+def find_recipe(what: str | Path, settings: Sequence[str] = ()) -> Recipe:
+    """The recipe of that name, or of that file, with `settings` changed as `override` reads them.
+
+    Where a recipe says how long with `epochs`, `updates=...` takes their place, and the other way round.
+
+    >>> find_recipe("original").optimizer.rate
+    0.2
+    >>> find_recipe("tiny", ["rate=0.01", "train.updates=20"]).train.updates
+    20
+    """
+    file = _own_file(what) or recipe_file(str(what))
+    table = read_table(file)
+    changed = _with_one_length(table, override(table, Recipe, settings))
+    return build(Recipe, changed, where=file.name if file.parent == _FOLDER else str(file))
+
+
+def _own_file(what: str | Path) -> Path | None:
+    """The user's file, if it is one: a name of the package alone never is."""
+    path = Path(what)
+    if isinstance(what, str) and path.suffix != ".toml" and len(path.parts) == 1:
+        return None
+    if not path.is_file():
+        raise RecipeError(f"{path}: no such file", hint=f"recipes by name: {', '.join(recipe_names())}")
+    return path
+
+
+def _with_one_length(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """`updates` and `epochs` say the same: the one that a setting gave stays."""
+    old, new = before.get("train"), after.get("train")
+    if isinstance(old, dict) and isinstance(new, dict):
+        for mine, other in (("updates", "epochs"), ("epochs", "updates")):
+            given = new.get(mine) is not None and old.get(mine) is None
+            if given and other in old and new[other] == old[other]:
+                del new[other]
+    return after

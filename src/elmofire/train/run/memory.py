@@ -1,0 +1,112 @@
+"""How much memory a run will need: measured on small batches before it starts; and into how many parts its updates are split to fit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from elmofire.errors import RecipeError
+from elmofire.train.run.processes import Ranks
+from elmofire.train.settings import Recipe
+from elmofire.train.step.forward import BatchLoss, Tensors
+from elmofire.train.step.parameters import FlatParameters
+from elmofire.train.stream.stream import Stream
+
+_SPARE = 0.95  # of what is free, since the allocator leaves gaps
+_CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
+_MOST_PARTS = 256
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How updates are run, and the bytes that are expected for it; None where nobody asks, on a CPU."""
+
+    parts: int
+    graphs: bool
+    needed: int | None = None
+    limit: int | None = None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For the log."""
+        return {} if self.needed is None else {"memory_estimate": self.needed, "memory_limit": self.limit}
+
+
+def fit_in_memory(
+    loss: BatchLoss,
+    parameters: FlatParameters,
+    recipe: Recipe,
+    ranks: Ranks,
+    open_parts: Callable[[int], Stream],
+    parts: int | None,
+) -> Fit:
+    """As few parts as fit, or those that were given; graphs where there is room for what they hold besides.
+
+    The bytes of a batch grow with its rows in a straight line: two small ones tell how.
+    """
+    if ranks.device.type != "cuda":
+        return Fit(parts or 1, graphs=False)
+    limit = _limit(recipe, ranks.device)
+    whole = open_parts(1)
+    steps, rows = max(whole.shapes(), key=lambda shape: shape[0] * shape[1])
+    words = max(whole.most_words(50).values())
+    few = min(128, rows)
+    fixed = torch.cuda.memory_allocated(ranks.device) + _CONTEXT
+    used = [_bytes_of(loss, parameters, recipe, steps, count, words) for count in (few, 2 * few)]
+    each = (used[1] - used[0]) / few
+    others = used[0] - each * few
+
+    def needed(parts: int, *, graphs: bool) -> int:
+        activations = others + each * rows / parts
+        return int(fixed + activations * (2 if graphs else 1))
+
+    tried = [parts] if parts else [n for n in range(1, _MOST_PARTS + 1) if n == 1 or rows // n >= few]
+    fitting = next((n for n in tried if needed(n, graphs=False) <= limit), None)
+    if fitting is None:
+        least = needed(tried[-1], graphs=False) / 1e9
+        raise RecipeError(
+            f"at least {least:.1f} GB are needed, with updates in {tried[-1]} parts, but there are {limit / 1e9:.1f} GB",
+            hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
+        )
+    graphs = needed(fitting, graphs=True) <= limit
+    if recipe.train.memory_gb is not None:
+        total = torch.cuda.get_device_properties(ranks.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (limit - _CONTEXT) / total), ranks.device)
+    return Fit(fitting, graphs, needed(fitting, graphs=graphs), limit)
+
+
+def _limit(recipe: Recipe, device: torch.device) -> int:
+    if recipe.train.memory_gb is not None:
+        return int(recipe.train.memory_gb * 1e9)
+    free, _ = torch.cuda.mem_get_info(device)
+    return int((free + torch.cuda.memory_reserved(device)) * _SPARE)
+
+
+def _bytes_of(loss: BatchLoss, parameters: FlatParameters, recipe: Recipe, steps: int, rows: int, words: int) -> int:
+    """What a batch takes at its worst moment, beyond what is there before and after it."""
+    device = parameters.weights.device
+    directions, vocabulary = len(loss.bilm.config.directions), loss.bilm.config.head
+    inputs = torch.randint(words, (directions, steps, rows), dtype=torch.int32, device=device)
+    targets = torch.randint(vocabulary, (directions, steps, rows), dtype=torch.int32, device=device)
+    sampled = recipe.loss.softmax == "sampled"
+    batch = Tensors(
+        torch.arange(words, dtype=torch.int32, device=device),
+        inputs,
+        targets,
+        torch.arange(recipe.loss.samples, dtype=torch.int32, device=device).expand(directions, -1) if sampled else None,
+        torch.full((directions,), 2 * recipe.loss.samples, dtype=torch.int32, device=device) if sampled else None,
+        torch.zeros_like(inputs, dtype=torch.bool) if recipe.data.reset else None,
+    )
+    for _ in range(2):  # the first time kernels are compiled and libraries take their own memory
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        objective, _, _ = loss(batch, loss.bilm.zero_state(rows), 1.0)
+        objective.backward()
+        del objective
+        torch.cuda.synchronize(device)
+        peak = torch.cuda.max_memory_allocated(device) - before
+    parameters.zero_gradients()
+    torch.cuda.empty_cache()
+    return peak

@@ -1,0 +1,93 @@
+"""One process or many: those that `torchrun` starts find each other by the variables it sets."""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from elmofire.errors import InputError
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all of a run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and speaks."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Of all ranks' tensors, in place."""
+        if self.world > 1:
+            torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def all_rows(self, tensor: Tensor, dim: int) -> Tensor:
+        """All ranks' rows, one after the other."""
+        if self.world == 1:
+            return tensor
+        pieces = [torch.empty_like(tensor) for _ in range(self.world)]
+        torch.distributed.all_gather(pieces, tensor.contiguous())
+        return torch.cat(pieces, dim=dim)
+
+    def own_rows(self, tensor: Tensor, dim: int) -> Tensor:
+        """This rank's, of what `all_rows` gave."""
+        return tensor.chunk(self.world, dim=dim)[self.rank] if tensor.shape[dim] else tensor
+
+    def agree(self, value: Any) -> Any:
+        """What the first rank says."""
+        if self.world == 1:
+            return value
+        box = [value]
+        torch.distributed.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def wait(self) -> None:
+        """For all the others to come here."""
+        if self.world > 1:
+            torch.distributed.barrier()
+
+
+@contextlib.contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """The ranks of a run that `torchrun` has started, or this process alone."""
+    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = _place(device, local if world > 1 else None)
+    if world == 1:
+        yield Ranks(0, 1, place)
+        return
+    torch.distributed.init_process_group(
+        "nccl" if place.type == "cuda" else "gloo", timeout=datetime.timedelta(minutes=30)
+    )
+    try:
+        yield Ranks(torch.distributed.get_rank(), world, place)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def _place(device: str, local: int | None) -> torch.device:
+    try:
+        place = torch.device(device)
+        if place.type == "cuda":
+            place = torch.device("cuda", local if local is not None else place.index or 0)
+            torch.cuda.set_device(place)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"the device {device!r} cannot be used: {str(error).splitlines()[0][:90]}",
+            hint="the device cpu always works",
+        ) from None
+    return place

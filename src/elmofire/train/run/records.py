@@ -1,0 +1,134 @@
+"""What a run says while it goes on: the log, TensorBoard's events, whoever watches; and a plot at the end."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmofire.formats.files import written_aside
+from elmofire.train.cost import flops_per_token
+from elmofire.train.run.evaluate import Evaluation
+from elmofire.train.run.events import EventWriter, scalars
+from elmofire.train.run.log import RunLog, read_log
+from elmofire.train.run.plot import plot_run
+from elmofire.train.run.session import Session
+from elmofire.train.stream.batch import Update
+
+PLOT, EVENTS = "run.svg", "events"
+
+
+class Records:
+    """Writes records; of many ranks the first one does, but all must come."""
+
+    def __init__(
+        self, folder: Path, session: Session, show: Callable[[dict[str, Any]], None], *, resumed: bool
+    ) -> None:
+        self._folder, self._session, self._show = folder, session, show
+        self._log = self._events = None
+        if session.ranks.first:
+            at = session.progress.update if resumed else None
+            self._log = RunLog(folder, at)
+            self._events = EventWriter(folder / EVENTS, resume_at=at)
+        self._peak = matrix_rate(session.ranks.device, session.precision)
+        self._start = self._began = time.monotonic()
+        self._before = session.progress.seconds
+        self._tokens_before, self._waited = session.progress.tokens, 0.0
+
+    def __enter__(self) -> "Records":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None and self._events is not None:
+            self._log.close()
+            self._events.close()
+
+    def start(self, notes: list[str]) -> None:
+        """What is about to be done."""
+        session = self._session
+        for note in notes:
+            self._write("note", text=note)
+        self._write(
+            "start",
+            parameters=session.bilm.config.parameters,
+            head=session.bilm.config.head,
+            tokens_per_epoch=session.stream.tokens_per_epoch,
+            updates_per_epoch=session.stream.updates_per_epoch,
+            updates=session.updates,
+            minutes=session.recipe.train.minutes,
+            precision=session.precision,
+            parts=session.fit.parts,
+            clock={"device": str(session.ranks.device), "ranks": session.ranks.world, **session.fit.record},
+        )
+
+    def train(self, update: Update, rate: float, waited: float) -> None:
+        """The loss since the last line."""
+        session, progress = self._session, self._session.progress
+        losses = session.ranks.sum(session.stepper.losses.clone()).tolist()  # here the run waits for the GPU
+        session.stepper.losses.zero_()
+        now = time.monotonic()
+        seconds, tokens = now - self._began, progress.tokens - self._tokens_before
+        each = [total / max(progress.tokens_since, 1) for total in losses]
+        speed = tokens / max(seconds, 1e-9)
+        words = sum(len(batch.words) for batch in update.parts)
+        flops = flops_per_token(
+            session.bilm.config,
+            session.recipe.loss,
+            vocabulary=session.bilm.config.head,
+            distinct=words * session.ranks.world / update.tokens,
+        ).total
+        self._write(
+            "train",
+            loss=sum(each) / len(each),
+            **dict(zip(session.bilm.config.directions, each, strict=True)),
+            softmax=session.recipe.loss.softmax,
+            rate=rate,
+            norm=float(session.stepper.norm),
+            skipped=int(session.stepper.skipped),
+            epoch=update.epoch,
+            tokens=progress.tokens,
+            clock={
+                "seconds": self._before + now - self._start,
+                "tokens_per_second": speed,
+                "peak_share": speed * flops / self._peak / session.ranks.world,
+                "waited": (waited - self._waited) / max(seconds, 1e-9),
+            },
+        )
+        progress.tokens_since = 0
+        self._began, self._tokens_before, self._waited = now, progress.tokens, waited
+
+    def evaluation(self, found: Evaluation, seconds: float, *, better: bool) -> None:
+        self._write("evaluation", **found.record, best=better, clock={"seconds": seconds})
+        self._began += seconds  # no time of training
+
+    def end(self) -> None:
+        """A plot of all of it."""
+        if self._session.ranks.first:
+            with written_aside(self._folder / PLOT) as aside:
+                aside.write_text(plot_run(read_log(self._folder)), encoding="utf-8")
+
+    def _write(self, kind: str, **facts: Any) -> None:
+        if self._log is None or self._events is None:
+            return
+        record = self._log.write(kind, self._session.progress.update, **facts)
+        if points := scalars(record):
+            self._events.add(record["update"], points)
+        self._show(record)
+
+
+def matrix_rate(device: torch.device, precision: str) -> float:
+    """Operations a second of one large product here: what the hardware can do, with which the run is compared."""
+    size = 8192 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    seconds: list[float] = []
+    for _ in range(4):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        left @ right
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / min(seconds[1:])

@@ -1,0 +1,242 @@
+"""Everything that one training run is made of, built from a recipe and a corpus; its checkpoints hold all that changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmofire.errors import DataError, RecipeError
+from elmofire.formats.initial import initial_weights
+from elmofire.formats.weights import Weights
+from elmofire.model.bilm import BiLM
+from elmofire.recipe import text_of
+from elmofire.text.characters import ByteAlphabet
+from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
+from elmofire.train.run.checkpoints import Checkpoint, Checkpoints
+from elmofire.train.run.memory import fit_in_memory
+from elmofire.train.run.processes import Ranks
+from elmofire.train.settings import Recipe
+from elmofire.train.step.forward import BatchLoss
+from elmofire.train.step.optimizers import Optimizer
+from elmofire.train.step.parameters import FlatParameters
+from elmofire.train.step.schedule import Schedule
+from elmofire.train.step.stepper import Stepper
+from elmofire.train.stream.batch import Update
+from elmofire.train.stream.stream import Stream, open_stream
+
+GPU_ROWS = 128  # of a tile of the fastest kernels: a batch of other sizes would be filled up to a multiple
+
+
+@dataclass
+class Progress:
+    """How far a run is; what is summed since the last line of the log lies on the device, in the stepper."""
+
+    update: int = 0  # made so far
+    tokens: int = 0  # predicted so far, in one direction
+    tokens_since: int = 0  # since the last line of the log
+    seconds: float = 0.0  # of all sittings
+    evaluations: int = 0
+    best: float | None = None  # mean perplexity of the best evaluation
+    position: dict[str, Any] | None = None  # of the stream
+
+
+class Session:
+    """The parts of a run."""
+
+    def __init__(
+        self, recipe: Recipe, corpus: Corpus, ranks: Ranks, *, start: Weights | None = None, parts: int | None = None
+    ) -> None:
+        """`parts` are those of a run that goes on."""
+        self.recipe, self.corpus, self.ranks = recipe, corpus, ranks
+        self._corpus_digest = digest(corpus.folder / CORPUS_FILE)
+        self.precision = precision_on(ranks.device, recipe.train.precision)
+        weights = start or initial_weights(
+            replace(recipe.model, head=len(corpus.vocabulary)), seed=recipe.train.seed, vocabulary=corpus.vocabulary
+        )
+        self.bilm = BiLM.from_weights(weights).to(ranks.device)
+        self.bilm.tokenizer = corpus.tokenizer
+        self.loss = BatchLoss(
+            self.bilm, spellings_of(corpus, weights), recipe.loss, recipe.dropout, precision=self.precision
+        ).to(ranks.device)
+        self.parameters = FlatParameters(self.bilm, self.bilm.arrays())
+        self.optimizer = Optimizer(recipe.optimizer, self.parameters)
+        self.fit = fit_in_memory(
+            self.loss, self.parameters, recipe, ranks, self._open, parts or recipe.train.accumulate
+        )
+        self.stream = self._open(self.fit.parts)
+        self.updates = updates_of(recipe, self.stream)
+        self.schedule = Schedule(recipe.optimizer, updates=self.updates, minutes=recipe.train.minutes)
+        self.stepper = Stepper(
+            self.loss,
+            self.parameters,
+            self.optimizer,
+            seed=recipe.train.seed,
+            rank=ranks.rank,
+            world=ranks.world,
+            state_rows=self.fit.parts * carried_rows(recipe, self.stream),
+            most_words=self.stream.most_words() if ranks.device.type == "cuda" else {},
+            graphs=self.fit.graphs and ranks.world == 1,
+        )
+        self.progress = Progress()
+
+    def _open(self, parts: int) -> Stream:
+        return open_stream(
+            self.corpus,
+            self.recipe,
+            directions=len(self.bilm.config.directions),
+            rank=self.ranks.rank,
+            world=self.ranks.world,
+            parts=parts,
+            row_multiple=GPU_ROWS if self.ranks.device.type == "cuda" else 1,
+        )
+
+    @property
+    def held_out(self) -> Split | None:
+        """The text that tells which model is best."""
+        name, splits = self.recipe.train.evaluate_on, self.corpus.heldout
+        if name is None:
+            return next(iter(splits.values()), None)
+        if name not in splits:
+            raise RecipeError(
+                f"`train.evaluate_on` is {name!r}, but the corpus has {', '.join(splits) or 'no held-out text'}"
+            )
+        return splits[name]
+
+    def made(self, update: Update) -> None:
+        """An update is done."""
+        self.progress.update = update.number + 1
+        self.progress.tokens += update.tokens
+        self.progress.tokens_since += update.tokens
+        self.progress.position = update.position
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """All that is needed to go on exactly."""
+        plain, arrays = {}, {}
+        for name, value in (self.progress.position or {}).items():
+            (arrays if isinstance(value, np.ndarray) else plain)[name] = value
+        tensors: dict[str, Tensor | np.ndarray] = {
+            f"weights/{name}": tensor for name, tensor in self.parameters.named(self.parameters.weights).items()
+        }
+        for name, tensor in self.optimizer.state().items():
+            if tensor.shape == self.parameters.weights.shape:
+                tensors |= {f"{name}/{part}": view for part, view in self.parameters.named(tensor).items()}
+            else:
+                tensors[f"optimizer/{name}"] = tensor
+        tensors |= {f"position/{name}": array for name, array in arrays.items()}
+        tensors |= {
+            "state/hidden": self.ranks.all_rows(self.stepper.state.hidden, dim=2),
+            "state/memory": self.ranks.all_rows(self.stepper.state.memory, dim=2),
+            "sums/losses": self.ranks.sum(self.stepper.losses.clone()),
+            "sums/skipped": self.stepper.skipped,
+        }
+        facts = {
+            "progress": {**vars(self.progress), "position": plain},
+            "schedule": self.schedule.state(),
+            "corpus": self._corpus_digest,
+            "parts": self.fit.parts,
+            "ranks": self.ranks.world,
+        }
+        if self.ranks.first:
+            checkpoints.save(self.progress.update, tensors, facts)
+        self.ranks.wait()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Go on from there."""
+        facts, tensors = checkpoint.facts, checkpoint.tensors
+        if facts["corpus"] != self._corpus_digest:
+            raise DataError(
+                "the run was made on another corpus than this one", hint="give the corpus it was started with"
+            )
+        if facts["ranks"] != self.ranks.world:
+            raise DataError(
+                f"the run was made by {facts['ranks']} processes, but {self.ranks.world} want to go on with it",
+                hint="start as many as before: what each reads depends on it",
+            )
+        _fill(self.parameters.named(self.parameters.weights), tensors, "weights/")
+        state: dict[str, Tensor] = {}
+        for name, tensor in self.optimizer.state().items():
+            if tensor.shape == self.parameters.weights.shape:
+                state[name] = torch.zeros_like(tensor)
+                _fill(self.parameters.named(state[name]), tensors, f"{name}/")
+            else:
+                state[name] = tensors[f"optimizer/{name}"].to(tensor.device)
+        self.optimizer.load(state)
+        self.stepper.state.hidden.copy_(self.ranks.own_rows(tensors["state/hidden"], dim=2))
+        self.stepper.state.memory.copy_(self.ranks.own_rows(tensors["state/memory"], dim=2))
+        self.stepper.losses.copy_(tensors["sums/losses"] if self.ranks.first else torch.zeros_like(self.stepper.losses))
+        self.stepper.skipped.copy_(tensors["sums/skipped"])
+        position = {
+            **facts["progress"].pop("position"),
+            **{
+                name.removeprefix("position/"): t.numpy() for name, t in tensors.items() if name.startswith("position/")
+            },
+        }
+        self.progress = Progress(**facts["progress"], position=position or None)
+        self.schedule.load(facts["schedule"])
+
+    def facts(self) -> dict[str, Any]:
+        """What made the model, for its config."""
+        report = self.corpus.table.get("report", {})
+        return {
+            "recipe": text_of(self.recipe),
+            "corpus": {
+                "digest": self._corpus_digest,
+                "tokens": self.corpus.train.tokens,
+                **({"report": report} if report else {}),
+            },
+            "update": self.progress.update,
+            "tokens_read": self.progress.tokens,
+        }
+
+    def weights(self, training: Mapping[str, Any]) -> Weights:
+        """The model as it is now, for a format to write."""
+        return replace(self.bilm.weights(), training=training)
+
+
+def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:
+    """The recipe for this corpus, and what had to be changed."""
+    words = len(corpus.vocabulary)
+    if recipe.loss.softmax == "sampled" and 2 * recipe.loss.samples >= words:
+        note = f"full softmax: the vocabulary has {words:,} words, too few to draw {recipe.loss.samples:,} of them"
+        return replace(recipe, loss=replace(recipe.loss, softmax="full")), [note]
+    return recipe, []
+
+
+def precision_on(device: torch.device, wanted: str) -> str:
+    """bfloat16 is what GPUs are fast in."""
+    if wanted != "auto":
+        return wanted
+    return "bfloat16" if device.type == "cuda" else "float32"
+
+
+def updates_of(recipe: Recipe, stream: Stream) -> int | None:
+    """How many updates end the run; None: minutes do."""
+    if recipe.train.epochs is not None:
+        return max(1, round(recipe.train.epochs * stream.updates_per_epoch))
+    return recipe.train.updates
+
+
+def carried_rows(recipe: Recipe, stream: Stream) -> int:
+    """Rows of the batches after which the state may be needed again: all lanes, or what reads longer sentences than the grid has."""
+    last = recipe.data.steps if recipe.data.reading == "lanes" else recipe.data.lengths[-1]
+    return max((rows for steps, rows in stream.shapes() if steps == last), default=0)
+
+
+def spellings_of(corpus: Corpus, weights: Weights) -> Tensor:
+    """Character ids of every word of the corpus (types, W), as small as they fit."""
+    if not isinstance(weights.alphabet, ByteAlphabet):
+        raise DataError("only models that read bytes are trained; this one has an alphabet of its own")
+    wide = weights.config.encoder.max_characters
+    table = np.empty((corpus.words, wide), dtype=np.int16)
+    for start in range(0, corpus.words, 1 << 16):
+        numbers = np.arange(start, min(start + (1 << 16), corpus.words))
+        table[numbers] = corpus.character_ids(numbers, wide)
+    return torch.from_numpy(table)
+
+
+def _fill(named: Mapping[str, Tensor], tensors: Mapping[str, Tensor], prefix: str) -> None:
+    for name, own in named.items():
+        own.copy_(tensors[f"{prefix}{name}"])

@@ -1,0 +1,102 @@
+"""Batches on their way to a GPU: one copy each, to one place on the device, which captured graphs read."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmofire.train.step.forward import Tensors
+from elmofire.train.stream.batch import Batch, Update
+
+_ALIGNED = 64  # numbers between the starts of arrays: a multiple of what any kernel wants
+
+
+class Shape(NamedTuple):
+    """All that kernels must know of a batch before it comes."""
+
+    directions: int
+    steps: int
+    rows: int
+    words: int  # room for distinct words
+    samples: int  # 0: full softmax
+    resets: bool
+
+    @classmethod
+    def of(cls, batch: Batch, update: Update, words: int) -> "Shape":
+        samples = len(update.negatives[0][0]) if update.negatives else 0
+        return cls(*batch.inputs.shape, words, samples, batch.resets is not None)
+
+    @property
+    def arrays(self) -> dict[str, tuple[int, ...]]:
+        """What is sent, in order."""
+        cells = (self.directions, self.steps, self.rows)
+        arrays = {"per_token": (1,), "words": (self.words,), "inputs": cells, "targets": cells}
+        if self.samples:
+            arrays |= {"tries": (self.directions,), "negatives": (self.directions, self.samples)}
+        return arrays | ({"resets": cells} if self.resets else {})
+
+    @property
+    def numbers(self) -> int:
+        return sum(_rounded(int(np.prod(shape))) for shape in self.arrays.values())
+
+
+class Staging:
+    """Pinned buffers that are filled in turn while the copies out of the others go on."""
+
+    def __init__(self, device: torch.device, *, buffers: int = 3) -> None:
+        self._device = torch.zeros(0, dtype=torch.int32, device=device)
+        self._pinned = [torch.zeros(0, dtype=torch.int32) for _ in range(buffers)]
+        self._copied = [torch.cuda.Event() for _ in range(buffers)]
+        self._turn = 0
+
+    def reserve(self, numbers: int) -> None:
+        """Room for batches of this size; once graphs read the place it cannot grow."""
+        if numbers > len(self._device):
+            self._device = torch.zeros(numbers, dtype=torch.int32, device=self._device.device)
+            self._pinned = [torch.zeros(numbers, dtype=torch.int32, pin_memory=True) for _ in self._pinned]
+
+    def fits(self, shape: Shape) -> bool:
+        return shape.numbers <= len(self._device)
+
+    def send(self, batch: Batch, update: Update, shape: Shape) -> None:
+        """Fill a pinned buffer and start its copy on the current stream."""
+        self._copied[self._turn].synchronize()
+        pinned = self._pinned[self._turn]
+        views = _views(pinned[: shape.numbers].numpy(), shape)
+        views["per_token"].view(np.float32)[0] = 1 / update.tokens
+        views["words"][: len(batch.words)] = batch.words
+        views["words"][len(batch.words) :] = 0
+        views["inputs"][...] = batch.inputs
+        views["targets"][...] = batch.targets
+        for d, (ids, tries) in enumerate(update.negatives):
+            views["negatives"][d] = ids
+            views["tries"][d] = tries
+        if batch.resets is not None:
+            views["resets"][...] = batch.resets
+        self._device[: shape.numbers].copy_(pinned[: shape.numbers], non_blocking=True)
+        self._copied[self._turn].record()
+        self._turn = (self._turn + 1) % len(self._pinned)
+
+    def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
+        """The batch that was sent last, and one over its update's tokens."""
+        views = _views(self._device, shape)
+        resets = views["resets"] != 0 if shape.resets else None
+        batch = Tensors(
+            views["words"], views["inputs"], views["targets"], views.get("negatives"), views.get("tries"), resets
+        )
+        return batch, views["per_token"].view(torch.float32)[0]
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _views(flat, shape: Shape) -> dict:
+    """Pieces of a flat array or tensor, by name."""
+    views, start = {}, 0
+    for name, sizes in shape.arrays.items():
+        size = int(np.prod(sizes))
+        views[name] = flat[start : start + size].reshape(sizes)
+        start += _rounded(size)
+    return views

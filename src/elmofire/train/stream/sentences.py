@@ -1,0 +1,115 @@
+"""Whole sentences from a zero state, those of nearly equal length side by side, on a fixed grid of shapes."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmofire.train.settings import DataSettings
+from elmofire.train.stream.building import Plan, Segments
+from elmofire.train.stream.epochs import Epochs
+from elmofire.train.stream.randomness import Purpose, generator
+from elmofire.train.stream.text import Text
+
+
+class Order(NamedTuple):
+    """An epoch: sentences by bucket for each direction, then the updates, each a window of a group of sentences."""
+
+    sentences: list[NDArray[np.int64]]
+    groups: NDArray[np.int64]
+    windows: NDArray[np.int64]
+
+
+class Sentences:
+    """Plans of updates, each of the same number of steps in all rows; every epoch has the same number of them.
+
+    A bucket holds the sentences whose steps fit a length of the grid. Those longer than the last have buckets by their number of
+    windows of that length, which follow each other as updates whose state is carried.
+    """
+
+    def __init__(self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int) -> None:
+        self._text = text
+        self._seed = seed
+        self._shuffled = data.order == "shuffled"
+        self._directions = directions
+        self._streams = directions if data.text == "different" else 1
+        grid = np.array(data.lengths)
+        windows = -(-text.steps // grid[-1])
+        bucket = np.where(windows > 1, len(grid) + windows - 2, np.searchsorted(grid, text.steps))
+        # Numbers of one or two bytes are sorted in linear time.
+        bucket = bucket.astype(np.min_scalar_type(bucket.max()))
+        self._by_bucket = np.argsort(bucket, kind="stable")
+        sizes = np.bincount(bucket)
+        used = np.flatnonzero(sizes)
+        sizes = sizes[used]
+        self._buckets = np.cumsum([0, *sizes])  # where each begins among `_by_bucket`
+        lengths = grid[np.minimum(used, len(grid) - 1)]
+        rows = np.array([multiple * max(1, int(tokens / length / multiple + 0.5)) for length in lengths.tolist()])
+        groups = -(-sizes // rows)
+        of_group = np.repeat(np.arange(len(used)), groups)
+        in_bucket = np.arange(len(of_group)) - np.repeat(np.cumsum(groups) - groups, groups)
+        self._firsts = self._buckets[of_group] + in_bucket * rows[of_group]  # of a group, among sentences by bucket
+        self._counts = np.minimum(rows[of_group], self._buckets[of_group + 1] - self._firsts)
+        self._shapes = np.stack([lengths, rows], axis=1)[of_group]
+        self._windows = np.maximum(used - len(grid) + 2, 1)[of_group]
+        self.updates_per_epoch = int(self._windows.sum())
+        self._epochs = Epochs(self._order)
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Steps and rows, the most frequent first."""
+        shapes, number = np.unique(np.repeat(self._shapes, self._windows, axis=0), axis=0, return_counts=True)
+        return [(int(steps), int(rows)) for steps, rows in shapes[np.argsort(-number, kind="stable")]]
+
+    def plans(self, position: dict[str, Any] | None) -> Iterator[Plan]:
+        """One plan after the other, without end."""
+        number = int(position["update"]) if position else 0
+        while True:
+            yield self.plan(number)
+            number += 1
+
+    def plan(self, number: int) -> Plan:
+        epoch, update = divmod(number, self.updates_per_epoch)
+        order = self._epochs.get(epoch)
+        group, window = int(order.groups[update]), int(order.windows[update])
+        steps, rows = self._shapes[group].tolist()
+        first, count = int(self._firsts[group]), int(self._counts[group])
+        segments: list[Segments] = []
+        for sentences in order.sentences:
+            chosen = sentences[first : first + count]
+            offsets = np.full(count, window * steps)
+            counts = np.minimum(self._text.steps[chosen] - offsets, steps)
+            segments.append(Segments(np.arange(count), np.zeros(count, np.int64), chosen, offsets, counts))
+        if len(segments) < self._directions:
+            segments *= self._directions
+        return Plan(
+            number, steps, rows, segments, window > 0, (number + 1) / self.updates_per_epoch, {"update": number + 1}
+        )
+
+    def sample(self, size: int) -> Iterator[Plan]:
+        """Plans of the first epoch, about so many, evenly from all shapes."""
+        order = self._epochs.get(0)
+        of_update = self._shapes[order.groups]
+        shapes = self.shapes()
+        for shape in shapes:
+            updates = np.flatnonzero((of_update == shape).all(axis=1))
+            yield from map(self.plan, updates[:: max(1, len(updates) * len(shapes) // size)].tolist())
+
+    def _order(self, epoch: int) -> Order:
+        permutation = np.arange(len(self._counts))
+        if self._shuffled:
+            sentences = [self._shuffled_buckets(epoch, stream) for stream in range(self._streams)]
+            permutation = generator(self._seed, Purpose.GROUPS, epoch).permutation(permutation)
+        else:
+            sentences = [self._by_bucket]
+            permutation = np.argsort(self._by_bucket[self._firsts], kind="stable")
+        windows = self._windows[permutation]
+        within = np.arange(int(windows.sum())) - np.repeat(np.cumsum(windows) - windows, windows)
+        return Order(sentences, np.repeat(permutation, windows), within)
+
+    def _shuffled_buckets(self, epoch: int, stream: int) -> NDArray[np.int64]:
+        random = generator(self._seed, Purpose.SENTENCES, epoch, stream)
+        sentences = self._by_bucket.copy()
+        for first, last in zip(self._buckets[:-1], self._buckets[1:], strict=True):
+            random.shuffle(sentences[first:last])
+        return sentences

@@ -1,0 +1,100 @@
+"""The door: a corpus and a recipe become a stream of updates."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from elmofire.errors import InputError
+from elmofire.train.corpus.reader import Corpus, Split
+from elmofire.train.settings import Recipe
+from elmofire.train.stream.batch import Batch, Update
+from elmofire.train.stream.building import Builder, Plan
+from elmofire.train.stream.lanes import Lanes
+from elmofire.train.stream.negatives import draw_negatives
+from elmofire.train.stream.sentences import Sentences
+from elmofire.train.stream.text import Text
+
+
+def open_stream(
+    corpus: Corpus,
+    recipe: Recipe,
+    *,
+    directions: int,
+    rank: int = 0,
+    world: int = 1,
+    parts: int = 1,
+    row_multiple: int = 1,
+    split: Split | None = None,
+) -> "Stream":
+    """Updates of a corpus's training text, or of another split, as this rank of a `world` of them sees them, each split into `parts`.
+
+    The rows of a part are a multiple of `row_multiple`, so that those of an update are one of `row_multiple * world * parts`. Updates
+    with as many rows are the same whatever the numbers of ranks and parts. One direction is the forward one.
+    """
+    if not 0 <= rank < world:
+        raise InputError(f"there is no rank {rank} among {world}")
+    if directions not in (1, 2):
+        raise InputError(f"a model has one direction or two, not {directions}")
+    return Stream(corpus, recipe, directions, rank, world, parts, row_multiple, split or corpus.train)
+
+
+class Stream:
+    """Updates as a function of the position; `plans` are cheap and in order, `build` makes an update of each, in any thread."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        recipe: Recipe,
+        directions: int,
+        rank: int,
+        world: int,
+        parts: int,
+        row_multiple: int,
+        split: Split,
+    ) -> None:
+        self._text = Text(corpus, split)
+        reading = Sentences if recipe.data.reading == "sentences" else Lanes
+        multiple = row_multiple * world * parts
+        seed, tokens = recipe.train.seed, recipe.train.batch_tokens
+        self._reading = reading(self._text, recipe.data, seed, directions, tokens, multiple)
+        self._builder = Builder(corpus, self._text, resets=reading is Lanes and recipe.data.reset)
+        self._rank, self._world, self._parts = rank, world, parts
+        self._seed = seed
+        self._vocabulary = len(corpus.vocabulary)
+        self._samples = min(recipe.loss.samples, self._vocabulary) if recipe.loss.softmax == "sampled" else 0
+        self.updates_per_epoch: int = self._reading.updates_per_epoch
+        self.tokens_per_epoch: int = int(self._text.steps.sum())  # to predict, in one direction
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """All (steps, rows) that the parts of updates have, the most frequent first."""
+        return [(steps, rows // (self._world * self._parts)) for steps, rows in self._reading.shapes()]
+
+    def updates(self, position: dict[str, Any] | None = None) -> Iterator[Update]:
+        """Updates from the start, or after the one that has this position, without end."""
+        return map(self.build, self.plans(position))
+
+    def plans(self, position: dict[str, Any] | None = None) -> Iterator[Plan]:
+        """What the updates will hold, one after the other."""
+        return self._reading.plans(position)
+
+    def build(self, plan: Plan) -> Update:
+        """The update of a plan."""
+        negatives = [
+            draw_negatives(self._vocabulary, self._samples, self._seed, plan.number, direction)
+            for direction in range(len(plan.segments) if self._samples else 0)
+        ]
+        tokens = int(plan.segments[0].counts.sum())
+        return Update(plan.number, self._batches(plan), tokens, negatives, plan.epoch, plan.position)
+
+    def most_words(self, sample: int = 200) -> dict[tuple[int, int], int]:
+        """How many distinct words the batches of each shape have at most, among about `sample` updates; others may have more."""
+        most = dict.fromkeys(self.shapes(), 0)
+        for plan in self._reading.sample(sample):
+            for batch in self._batches(plan):
+                _, steps, rows = batch.inputs.shape
+                most[steps, rows] = max(most[steps, rows], len(batch.words))
+        return most
+
+    def _batches(self, plan: Plan) -> list[Batch]:
+        rows = plan.rows // (self._world * self._parts)
+        firsts = (rows * (self._rank * self._parts + part) for part in range(self._parts))
+        return [self._builder.batch(plan, first, first + rows) for first in firsts]
