@@ -2,8 +2,8 @@
 
 Run: python benchmarks/memory.py
 
-First 10,000 calls with two new words each, after the cache is full. Then the command on a file of 100,000 sentences (a million tokens)
-and on a line of a million tokens: the most memory of its own (RssAnon) that each process had. Vectors lie in files, which the system may
+First 10,000 calls with two new words each, after the cache is full. Then the command on a million tokens, as a file of 100,000 sentences,
+as 32 long lines and as one line: the most memory of its own (RssAnon) that each process had. Vectors lie in files, which the system may
 keep in memory or not; they are not counted.
 """
 
@@ -46,17 +46,18 @@ def new_words_for_ever() -> None:
     )
 
 
-def a_line_and_a_file() -> None:
+def lines_of_all_lengths() -> None:
     """Words with the frequencies of a text: the r-th one is 1/r as frequent as the first."""
     words = [f"word{rank}" for rank in range(1, 50_001)]
     text = random.Random(13).choices(words, weights=[1 / rank for rank in range(1, 50_001)], k=TOKENS)
     with tempfile.TemporaryDirectory() as folder:
-        line, file = Path(folder, "line.txt"), Path(folder, "file.txt")
-        line.write_text(" ".join(text) + "\n")
-        file.write_text("".join(" ".join(text[first : first + 10]) + "\n" for first in range(0, TOKENS, 10)))
-        for path, sentences in ((file, TOKENS // 10), (line, 1)):
+        file = Path(folder, "text.txt")
+        for sentences in (TOKENS // 10, 32, 1):
+            length = TOKENS // sentences
+            lines = (" ".join(text[first : first + length]) for first in range(0, TOKENS, length))
+            file.write_text("".join(line + "\n" for line in lines))
             start = time.monotonic()
-            peak = peak_of(path, Path(folder, "vectors.npz"))
+            peak = peak_of(file, Path(folder, "vectors.npz"))
             keep(
                 "memory",
                 model=MODEL,
@@ -84,4 +85,4 @@ def peak_of(path: Path, output: Path) -> int:
 
 if __name__ == "__main__":
     new_words_for_ever()
-    a_line_and_a_file()
+    lines_of_all_lengths()

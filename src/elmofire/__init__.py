@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from elmofire.model.bilm import BiLM
     from elmofire.model.elmo import Elmo
     from elmofire.model.mix import ScalarMix
+    from elmofire.train.pretrain import pretrain
 
 # Where each public name lives. They are imported when first used: neither numpy nor torch is loaded before.
 _HOMES = {
@@ -35,6 +36,7 @@ _HOMES = {
     "BiLM": "elmofire.model.bilm",
     "Elmo": "elmofire.model.elmo",
     "ScalarMix": "elmofire.model.mix",
+    "pretrain": "elmofire.train.pretrain",
     "ElmofireError": "elmofire.errors",
     "ModelError": "elmofire.errors",
     "InputError": "elmofire.errors",
@@ -59,6 +61,7 @@ __all__ = [
     "Weights",
     "load_weights",
     "open_embeddings",
+    "pretrain",
     "save_weights",
 ]
 

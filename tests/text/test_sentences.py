@@ -52,7 +52,7 @@ OTHERS = """
 de Am 3. Oktober kam Prof. Dr. Weber, z.B. nach Ulm.| Er blieb bis 1990.| Dann ging er.| \u201eJa.\u201c| \u201eNein!\u201c rief sie.
 tr Prof. Dr. Ali Bey geldi.| Sonra gitti mi?| 2. Dünya Savaşı 1939 yılında başladı.| Bitti.
 hu A 2. kötet pl. Szegeden jelent meg.| Ifj. Kovács úr is látta.| Igen!
-ko 그는 갔다.| 그녀는 남았다!| 왜?| "모른다."| J. R. R. 톨킨은 1892. 1. 3. 태어났다.| 3.14이다.
+ko 그는 갔다.| 그녀는 남았다!| 왜?| "모른다."| "안다." 라고 했다.| "간다!" 하고 갔다.| J. R. R. 톨킨은 1892. 1. 3. 태어났다.| 3.14이다.
 ja 今日は。| 元気です。| 「はい。」と言った。| 『いいえ！』| そうです（本当に。）| 終わり。
 zh 你好。| 他说：\u201c我知道。\u201d| 真的\uff01\uff1f| 圆周率是3.14。| 完\u2026\u2026
 hi यह एक है।| वह दो है॥| क्या?| हाँ।

@@ -12,10 +12,12 @@ from elmofire.cli.bench import bench
 from elmofire.cli.convert import convert
 from elmofire.cli.demo import demo
 from elmofire.cli.embed import embed
+from elmofire.cli.finetune import finetune
 from elmofire.cli.info import info
 from elmofire.cli.models import models
 from elmofire.cli.perplexity import perplexity
 from elmofire.cli.prepare import prepare
+from elmofire.cli.pretrain import pretrain
 from elmofire.cli.recipes import recipes
 from elmofire.cli.score import score
 from elmofire.cli.substitutes import substitutes
@@ -28,7 +30,21 @@ def cli() -> None:
     """Contextual word vectors from bidirectional language models."""
 
 
-for command in (bench, convert, demo, embed, info, models, perplexity, prepare, recipes, score, substitutes):
+for command in (
+    bench,
+    convert,
+    demo,
+    embed,
+    finetune,
+    info,
+    models,
+    perplexity,
+    prepare,
+    pretrain,
+    recipes,
+    score,
+    substitutes,
+):
     cli.add_command(command)
 
 

@@ -60,7 +60,8 @@ def windows(starts: Ints, most_rows: int) -> Iterator[tuple[int, int]]:
 def make_pool(sentences: Sequence[Places], numbers: Ints) -> Pool:
     """Lay out the sentences `numbers` of `sentences` (each a non-empty array of token indexes)."""
     if len(numbers) == 1:  # a short one should not wait for it, and a long one needs no more memory than it must
-        tokens = np.ascontiguousarray(sentences[int(numbers[0])])
+        tokens = sentences[int(numbers[0])]
+        tokens = tokens if tokens.strides == (tokens.itemsize,) else tokens.copy()
         starts = counted(0, len(tokens) + 1, 1)
         return Pool(numbers, starts[-1:], starts, tokens, counted(len(tokens) - 1, -1, -1))
     lengths = np.array([len(sentences[number]) for number in numbers], dtype=np.int64)

@@ -9,34 +9,36 @@ def _words(listed: str) -> frozenset[str]:
 
 # No sentence ends after these, whatever follows.
 BEFORE_NAMES = _words("""
-    Mr Mrs Ms Messrs Mme Mlle Mmes Dr Drs Prof Profs Rev Revd Hon Gen Gens Brig Col Cols Maj Capt Cmdr Cdr Comdr Lt Lieut Sgt Sergt Cpl
-    Pvt Adm Gov Govs Sen Sens Rep Reps Pres Supt Insp Msgr Bp Abp Ven St Ste Sta Sts SS Mt Mts Ft Fr vs v cf viz eg ie e.g i.e P.S N.B approx ca
-    esp incl Jas Jos Chas Wm Geo Thos Robt Saml Benj Alex Edw
+    Mr Mrs Ms Messrs Mme Mlle Mmes Dr Drs Prof Profs Rev Revd Hon Gen Gens Brig Col Cols Maj Capt Cmdr Cdr Comdr Lt Lieut Sgt
+    Sergt Cpl Pvt Adm Gov Govs Sen Sens Rep Reps Pres Supt Insp Msgr Bp Abp Ven St Ste Sta Sts SS Mt Mts Ft Fr vs v cf viz eg ie
+    e.g i.e P.S N.B approx ca esp incl Jas Jos Chas Wm Geo Thos Robt Saml Benj Alex Edw
 """)
 # Nor after these where a number follows.
 BEFORE_NUMBERS = _words("""
-    No Nos no nos Fig Figs fig figs p pp Vol Vols vol vols ch chs Ch chap Chap sec secs Sec sect art Art arts par para cl ll l n nn fol ff
-    Ext ext Op op Bk bk bks pt Pt pts nr Eq eq eqs ver Lib lib cap lat Sect Exod Lev Num Deut Sam Ps Isa Jer
-    Matt Rom Cor
+    No Nos no nos Fig Figs fig figs p pp Vol Vols vol vols ch chs Ch chap Chap sec secs Sec sect art Art arts par para cl ll l n
+    nn fol ff Ext ext Op op Bk bk bks pt Pt pts nr Eq eq eqs ver Lib lib cap lat Sect Exod Lev Num Deut Sam Ps Isa Jer Matt Rom
+    Cor
 """)
 # Single letters, U.S. and these end a sentence only before one of STARTERS.
 ANYWHERE = _words("""
-    Inc Corp Co Cos Ltd Bros Jr Sr Esq etc al ib ibid comp Comp Ave Blvd Rd Sq Dept Univ Assn Assoc Hosp Jan Feb Apr Jun Jul Aug Sept Sep Oct Nov Dec
-    Mon Tue Tues Wed Thu Thur Thurs Fri Ala Ariz Ark Calif Cal Colo Conn Del Fla Ga Ill Ind Kan Ky La Mass Md Mich Minn Miss Mo Mont Neb Nev Okla
-    Ore Pa Penn Tenn Tex Va Vt Wash Wis Wyo oz lb lbs ft yd yds hr hrs min mins ed eds trans est dist repr rev fl lit abbr orig
+    Inc Corp Co Cos Ltd Bros Jr Sr Esq etc al ib ibid comp Comp Ave Blvd Rd Sq Dept Univ Assn Assoc Hosp Jan Feb Apr Jun Jul Aug
+    Sept Sep Oct Nov Dec Mon Tue Tues Wed Thu Thur Thurs Fri Ala Ariz Ark Calif Cal Colo Conn Del Fla Ga Ill Ind Kan Ky La Mass
+    Md Mich Minn Miss Mo Mont Neb Nev Okla Ore Pa Penn Tenn Tex Va Vt Wash Wis Wyo oz lb lbs ft yd yds hr hrs min mins ed eds
+    trans est dist repr rev fl lit abbr orig
 """)
 # Sentences often begin with these, and names hardly ever.
 STARTERS = _words("""
-    The A An In On At He She It They We You I This That These Those There Here But And Or So If When While After Before As For From By With
-    To His Her Its Their Our My Your However Although Though Since Because During Until Then Thus Now What Who Where Why How Not Some Many
-    Most Several Both Each Another All Later According Despite Also Such Once Nor Yet Is Are Was Were Do Does Did Have Has Had Can Could
-    Would Should Instead Among Between Through Within Upon Today Other Only Under Every Perhaps Please Thanks Meanwhile Moreover
-    Nevertheless Furthermore Therefore Finally Unlike Like Following It's He's She's That's There's I'm I've I'd I'll They're We're Don't
+    The A An In On At He She It They We You I This That These Those There Here But And Or So If When While After Before As For
+    From By With To His Her Its Their Our My Your However Although Though Since Because During Until Then Thus Now What Who
+    Where Why How Not Some Many Most Several Both Each Another All Later According Despite Also Such Once Nor Yet Is Are Was
+    Were Do Does Did Have Has Had Can Could Would Should Instead Among Between Through Within Upon Today Other Only Under Every
+    Perhaps Please Thanks Meanwhile Moreover Nevertheless Furthermore Therefore Finally Unlike Like Following It's He's She's
+    That's There's I'm I've I'd I'll They're We're Don't
 """)
 # After "Why?" the sentence goes on with: Mr. Bell asked.
 SAYING = _words("""
-    said says asked asks cried replied exclaimed answered inquired enquired shouted called demanded returned whispered murmured muttered
-    thought wondered repeated added continued remarked observed sighed laughed screamed roared growled interrupted
+    said says asked asks cried replied exclaimed answered inquired enquired shouted called demanded returned whispered murmured
+    muttered thought wondered repeated added continued remarked observed sighed laughed screamed roared growled interrupted
 """)
 
 # ── other languages ─────────────────────────────────────────────────────────────────────────────────────────────────

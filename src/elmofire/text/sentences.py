@@ -43,7 +43,8 @@ _OPENING = (
     r"\"'`\u2018\u201c\u201e\u201a\u00ab\u00bb\u2039(\[{\u300c\u300e\uff08\u3010\u300a\u3008\u00bf\u00a1\u2013\u2014*_-"
 )
 _GOES_ON = frozenset(".!?\u2026,;:)]}%/=&\uff0c\u3001\uff1b\uff1a\uff09\u300d\u300f\u060c\u061b")
-_AFTER_JAPANESE_QUOTES = frozenset("とのをにがはもやで")  # particles; what they follow is part of their sentence
+# After a quotation: Japanese and Korean particles, to whose sentence it belongs.
+_PARTICLE = re.compile(r"[とのをにがはもやで]|이?라|이?란|하고|하며|고\s")
 
 # Stops, what closes after them (and marks of notes, [12]), white space; the end of the text needs no decision. German quotes close as
 # English ones open; after a stop without white space they open in Chinese alone.
@@ -105,14 +106,13 @@ def _ends(text: str, rules: _Rules) -> Iterator[int]:
             continue
         if at - start < _LONGEST_NUMBERING and _NUMBERING.fullmatch(text, start, at):
             continue
+        if closing and _PARTICLE.match(text, end):
+            continue
         if stop == ".":
             if _belongs_to_word(text, start, at, word, following["space"], rules):
                 continue
-        elif closing:
-            if stop[-1] in _WIDE and text[end] in _AFTER_JAPANESE_QUOTES:
-                continue
-            if rules.english and closing[-1] in _QUOTES and _NAME_SPEAKS.match(text, end):
-                continue
+        elif closing and rules.english and closing[-1] in _QUOTES and _NAME_SPEAKS.match(text, end):
+            continue
         yield end
         start = scanned = end
         has_letter = False

@@ -72,8 +72,9 @@ def slow_sentences(
     buckets: dict[tuple[int, int], list[int]] = {}
     for number, sentence in enumerate(text):
         steps = len(sentence) + 1
-        fitting = [length for length in grid if length >= steps]
-        key = (fitting[0], 1) if fitting else (grid[-1], math.ceil(steps / grid[-1]))
+        windows = math.ceil(steps / grid[-1])
+        fitting = [length for length in grid if length * windows >= steps]
+        key = (fitting[0] if windows <= 2 else grid[-1], windows)
         buckets.setdefault(key, []).append(number)
     groups = []
     for (steps, windows), members in buckets.items():

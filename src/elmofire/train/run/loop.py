@@ -1,6 +1,7 @@
 """`pretrain`: the loop. It may be killed at any moment; the same call again goes on from the last checkpoint, and ends the same."""
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -8,21 +9,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from elmofire.errors import DataError, RecipeError
+import torch
+
+from elmofire.errors import DataError, ElmofireError, RecipeError
 from elmofire.formats.files import written_aside
 from elmofire.formats.weights import Weights
 from elmofire.recipe import text_of
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.run.best import keep_best
-from elmofire.train.run.checkpoints import Checkpoints
+from elmofire.train.run.checkpoints import Checkpoint, Checkpoints
 from elmofire.train.run.evaluate import averaged, evaluate
 from elmofire.train.run.processes import Ranks, joined
-from elmofire.train.run.records import Records
+from elmofire.train.run.records import PLOT, Records, write_plot, writing
 from elmofire.train.run.session import Session, suited
 from elmofire.train.settings import Recipe
 from elmofire.train.stream.feed import Feed
 
-RECIPE_FILE, CHECKPOINTS = "recipe.toml", "checkpoints"
+RECIPE_FILE, CHECKPOINTS, LOCK = "recipe.toml", "checkpoints", ".lock"
 EVALUATIONS = 10  # of a run, where the recipe does not say
 SKIPPED_AT_MOST = 10  # updates in a row whose gradients are not finite, before the run is given up
 
@@ -44,25 +47,30 @@ def pretrain(
     corpus, folder = Corpus.open(data), Path(output)
     with joined(device) as ranks:
         recipe, notes = suited(recipe, corpus)
-        _claim(folder, recipe, ranks)
-        checkpoints = Checkpoints(folder / CHECKPOINTS)
-        checkpoint = checkpoints.newest()
-        session = Session(recipe, corpus, ranks, start=start, parts=checkpoint and checkpoint.facts["parts"])
-        if checkpoint is not None:
-            session.load(checkpoint)
-        ranks.wait()  # until all have read it, since the next ones take its place
-        with Records(folder, session, show, resumed=checkpoint is not None) as records:
-            if checkpoint is None:
-                records.start(notes)
-            _train(session, checkpoints, records, folder)
-            records.end()
+        with _claimed(folder, text_of(recipe), ranks):
+            checkpoints = Checkpoints(folder / CHECKPOINTS)
+            checkpoint = checkpoints.newest()
+            _refuse_to_go_apart(folder, checkpoint, ranks)
+            session = Session(recipe, corpus, ranks, start=start, parts=checkpoint and checkpoint.facts["parts"])
+            if checkpoint is not None:
+                session.load(checkpoint, folder)
+            _write_recipe(folder, recipe, ranks)  # not before: what was refused so far may be mended and started again
+            clock = _Clock(session)
+            made_before = clock.over()
+            if not made_before:
+                with Records(folder, session, show, resumed=checkpoint is not None) as records:
+                    if checkpoint is None:
+                        records.start(notes)
+                    _train(session, clock, checkpoints, records, folder)
+            if ranks.first and not (made_before and (folder / PLOT).exists()):
+                write_plot(folder)
     return folder
 
 
-def _train(session: Session, checkpoints: Checkpoints, records: Records, folder: Path) -> None:
-    clock = _Clock(session)
+def _train(session: Session, clock: "_Clock", checkpoints: Checkpoints, records: Records, folder: Path) -> None:
+    over = False
     with _interrupts() as interrupted, Feed(session.stream, session.progress.position) as feed:
-        while not clock.over():
+        while not over:  # asked once an update: what comes after the answer takes time, and may be the run's last minute
             update = next(feed)
             rate = session.schedule.rate(update.number, clock.minutes())
             session.stepper(update, rate)
@@ -73,10 +81,12 @@ def _train(session: Session, checkpoints: Checkpoints, records: Records, folder:
             _refuse_what_is_not_finite(session, at_line=clock.line_is_due())
             if clock.evaluation_is_due() or over:
                 _evaluate(session, records, folder)
-            if clock.checkpoint_is_due() or over or interrupted.is_set():
+            stopped = clock.stopped(interrupted)
+            if clock.checkpoint_is_due() or over or stopped:
                 session.progress.seconds = clock.seconds()
-                session.save(checkpoints)
-            if interrupted.is_set():
+                with writing(folder):
+                    session.save(checkpoints)
+            if stopped:
                 raise KeyboardInterrupt
 
 
@@ -89,10 +99,12 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
         better = found is None or progress.best is None or found.mean < progress.best
         if found is not None:
             session.schedule.evaluated(found.mean)
-            progress.best = found.mean if better else progress.best
+            if better and math.isfinite(found.mean):  # with anything else, nothing could be better later
+                progress.best = found.mean
         if better and session.ranks.first:
             training = {**session.facts(), **({"held_out": found.record} if found else {})}
-            keep_best(folder, progress.update, session.weights(training))
+            with writing(folder):
+                keep_best(folder, progress.update, session.weights(training))
     if found is not None:
         records.evaluation(found, time.monotonic() - began, better=better)
 
@@ -118,16 +130,19 @@ class _Clock:
             session.updates and max(1, -(-session.updates // EVALUATIONS))
         )
         self._ended = False
+        self._minutes = session.progress.seconds / 60
 
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
     def minutes(self) -> float:
         """Of the run so far; where the rate does not depend on them, nobody is asked."""
-        train = self._session.recipe.train
-        if train.minutes is None or self._session.updates is not None:
+        session = self._session
+        if session.recipe.train.minutes is None or session.updates is not None:
             return 0.0
-        return self._session.ranks.agree(self.seconds() / 60)
+        if session.ranks.world == 1 or self.line_is_due():
+            self._minutes = session.ranks.agree(self.seconds() / 60)
+        return self._minutes
 
     def line_is_due(self) -> bool:
         return self._session.progress.update % self._session.recipe.train.log_every == 0
@@ -156,6 +171,13 @@ class _Clock:
             self._saved = self.seconds()
         return due
 
+    def stopped(self, asked: threading.Event) -> bool:
+        """Whether any rank was asked to end: all must know, since it takes all of them to save."""
+        ranks = self._session.ranks
+        if ranks.world == 1 or not self.line_is_due():
+            return ranks.world == 1 and asked.is_set()
+        return bool(ranks.sum(torch.tensor(float(asked.is_set()), device=ranks.device)))
+
     def _agreed(self, wanted: object) -> bool:
         ranks = self._session.ranks
         if ranks.world == 1:
@@ -163,29 +185,76 @@ class _Clock:
         return bool(ranks.agree(wanted)) if self.line_is_due() else False
 
 
-def _claim(folder: Path, recipe: Recipe, ranks: Ranks) -> None:
-    """Make the run's folder, or find that it holds a run of this very recipe."""
-    file, text = folder / RECIPE_FILE, text_of(recipe)
+@contextlib.contextmanager
+def _claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
+    """The run's folder, for this run alone. Of many ranks the first one holds it; what it finds wrong, all say."""
+    with contextlib.ExitStack() as held:
+        problem = None
+        if ranks.first:
+            try:
+                _refuse_others(folder, text)
+                held.enter_context(_locked(folder))
+                _refuse_others(folder, text)  # which may have come meanwhile
+            except ElmofireError as error:
+                problem = error
+        if problem := ranks.agree(problem):
+            raise problem
+        yield
+
+
+def _refuse_others(folder: Path, text: str) -> None:
+    """A folder with anything but a run of this recipe."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file", hint="choose another name for the run")
-    if file.is_file():
-        there = file.read_text(encoding="utf-8")
+    if (folder / RECIPE_FILE).is_file():
+        there = (folder / RECIPE_FILE).read_text(encoding="utf-8")
+        before, now = there.splitlines(), text.splitlines()
+        changed = [line for line in now if line not in before] + [f"not {line}" for line in before if line not in now]
         if there != text:
-            before, now = there.splitlines(), text.splitlines()
-            changed = [line for line in now if line not in before] + [
-                f"not {line}" for line in before if line not in now
-            ]
             raise DataError(
                 f"{folder}: holds a run of another recipe; now {', '.join(changed[:6])}",
                 hint="choose another name for the run, or give the recipe and settings it was started with",
             )
     elif folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise DataError(f"{folder}: exists and holds no training run", hint="choose another name for the run")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(folder / LOCK).acquire(timeout=0)
+        except Timeout:
+            raise DataError(
+                f"{folder}: another process is training there",
+                hint="wait until it has ended, or choose another name for the run",
+            ) from None
+    with lock:
+        yield
+
+
+def _refuse_to_go_apart(folder: Path, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
+    found = checkpoint and checkpoint.update
+    first = ranks.agree(found)
+    if found != first:
+        raise DataError(
+            f"{folder}: rank {ranks.rank} finds a checkpoint of update {found} there, and the first rank one of {first}",
+            hint="the folder must be the same for all machines",
+        )
+
+
+def _write_recipe(folder: Path, recipe: Recipe, ranks: Ranks) -> None:
+    """The sign that the folder holds a run; then all ranks have read its checkpoint, whose place the next ones take."""
     ranks.wait()
-    if ranks.first and not file.is_file():
-        with written_aside(file) as aside:
-            aside.write_text(text, encoding="utf-8")
-    ranks.wait()
+    if ranks.first:
+        for stray in [*folder.glob(f".{RECIPE_FILE}.*"), *folder.glob(f".{PLOT}.*")]:
+            stray.unlink()
+        if not (folder / RECIPE_FILE).is_file():
+            with writing(folder), written_aside(folder / RECIPE_FILE) as aside:
+                aside.write_text(text_of(recipe), encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -195,7 +264,7 @@ def _interrupts() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask(number: int, _frame: object) -> None:
         asked.set()

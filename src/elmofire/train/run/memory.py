@@ -14,7 +14,7 @@ from elmofire.train.step.parameters import FlatParameters
 from elmofire.train.stream.stream import Stream
 
 _SPARE = 0.95  # of what is free, since the allocator leaves gaps
-_CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
+CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
 _MOST_PARTS = 256
 
 
@@ -23,7 +23,6 @@ class Fit:
     """How updates are run, and the bytes that are expected for it; None where nobody asks, on a CPU."""
 
     parts: int
-    graphs: bool
     needed: int | None = None
     limit: int | None = None
 
@@ -41,39 +40,37 @@ def fit_in_memory(
     open_parts: Callable[[int], Stream],
     parts: int | None,
 ) -> Fit:
-    """As few parts as fit, or those that were given; graphs where there is room for what they hold besides.
+    """As few parts as fit, or those that were given.
 
     The bytes of a batch grow with its rows in a straight line: two small ones tell how.
     """
     if ranks.device.type != "cuda":
-        return Fit(parts or 1, graphs=False)
+        return Fit(parts or 1)
     limit = _limit(recipe, ranks.device)
     whole = open_parts(1)
     steps, rows = max(whole.shapes(), key=lambda shape: shape[0] * shape[1])
     words = max(whole.most_words(50).values())
     few = min(128, rows)
-    fixed = torch.cuda.memory_allocated(ranks.device) + _CONTEXT
+    fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT
     used = [_bytes_of(loss, parameters, recipe, steps, count, words) for count in (few, 2 * few)]
     each = (used[1] - used[0]) / few
     others = used[0] - each * few
 
-    def needed(parts: int, *, graphs: bool) -> int:
-        activations = others + each * rows / parts
-        return int(fixed + activations * (2 if graphs else 1))
+    def needed(parts: int) -> int:
+        return int(fixed + others + each * rows / parts)
 
     tried = [parts] if parts else [n for n in range(1, _MOST_PARTS + 1) if n == 1 or rows // n >= few]
-    fitting = next((n for n in tried if needed(n, graphs=False) <= limit), None)
+    fitting = next((n for n in tried if needed(n) <= limit), None)
     if fitting is None:
-        least = needed(tried[-1], graphs=False) / 1e9
         raise RecipeError(
-            f"at least {least:.1f} GB are needed, with updates in {tried[-1]} parts, but there are {limit / 1e9:.1f} GB",
+            f"at least {needed(tried[-1]) / 1e9:.1f} GB are needed, with updates in {tried[-1]} parts, but there are "
+            f"{limit / 1e9:.1f} GB",
             hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
         )
-    graphs = needed(fitting, graphs=True) <= limit
     if recipe.train.memory_gb is not None:
         total = torch.cuda.get_device_properties(ranks.device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (limit - _CONTEXT) / total), ranks.device)
-    return Fit(fitting, graphs, needed(fitting, graphs=graphs), limit)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (limit - CONTEXT) / total), ranks.device)
+    return Fit(fitting, needed(fitting), limit)
 
 
 def _limit(recipe: Recipe, device: torch.device) -> int:

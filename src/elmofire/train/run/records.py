@@ -1,12 +1,15 @@
 """What a run says while it goes on: the log, TensorBoard's events, whoever watches; and a plot at the end."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
+from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
 from elmofire.train.cost import flops_per_token
 from elmofire.train.run.evaluate import Evaluation
@@ -29,8 +32,9 @@ class Records:
         self._log = self._events = None
         if session.ranks.first:
             at = session.progress.update if resumed else None
-            self._log = RunLog(folder, at)
-            self._events = EventWriter(folder / EVENTS, resume_at=at)
+            with writing(folder):
+                self._log = RunLog(folder, at)
+                self._events = EventWriter(folder / EVENTS, resume_at=at)
         self._peak = matrix_rate(session.ranks.device, session.precision)
         self._start = self._began = time.monotonic()
         self._before = session.progress.seconds
@@ -102,19 +106,32 @@ class Records:
         self._write("evaluation", **found.record, best=better, clock={"seconds": seconds})
         self._began += seconds  # no time of training
 
-    def end(self) -> None:
-        """A plot of all of it."""
-        if self._session.ranks.first:
-            with written_aside(self._folder / PLOT) as aside:
-                aside.write_text(plot_run(read_log(self._folder)), encoding="utf-8")
-
     def _write(self, kind: str, **facts: Any) -> None:
         if self._log is None or self._events is None:
             return
-        record = self._log.write(kind, self._session.progress.update, **facts)
-        if points := scalars(record):
-            self._events.add(record["update"], points)
+        with writing(self._folder):
+            record = self._log.write(kind, self._session.progress.update, **facts)
+            if points := scalars(record):
+                self._events.add(record["update"], points)
         self._show(record)
+
+
+def write_plot(folder: Path) -> None:
+    """Of all that the log says."""
+    with writing(folder), written_aside(folder / PLOT) as aside:
+        aside.write_text(plot_run(read_log(folder)), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """What the disk says, a full one for instance, in one line."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{folder}: cannot be written: {getattr(error, 'strerror', None) or error}",
+            hint="what was saved before is whole: once there is room, the same line again goes on from there",
+        ) from error
 
 
 def matrix_rate(device: torch.device, precision: str) -> float:

@@ -1,7 +1,9 @@
 """Everything that one training run is made of, built from a recipe and a corpus; its checkpoints hold all that changes."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +53,10 @@ class Session:
     ) -> None:
         """`parts` are those of a run that goes on."""
         self.recipe, self.corpus, self.ranks = recipe, corpus, ranks
+        self.held_out = held_out(recipe, corpus)
         self._corpus_digest = digest(corpus.folder / CORPUS_FILE)
+        if recipe.train.deterministic and ranks.device.type == "cuda":
+            repeat_exactly()
         self.precision = precision_on(ranks.device, recipe.train.precision)
         weights = start or initial_weights(
             replace(recipe.model, head=len(corpus.vocabulary)), seed=recipe.train.seed, vocabulary=corpus.vocabulary
@@ -76,10 +81,11 @@ class Session:
             seed=recipe.train.seed,
             rank=ranks.rank,
             world=ranks.world,
-            state_rows=self.fit.parts * carried_rows(recipe, self.stream),
+            state_rows=self.fit.parts * self.stream.carried_rows,
             most_words=self.stream.most_words() if ranks.device.type == "cuda" else {},
-            graphs=self.fit.graphs and ranks.world == 1,
+            graphs=ranks.world == 1,
         )
+        self.stepper.make_ready(self.stream.kinds())
         self.progress = Progress()
 
     def _open(self, parts: int) -> Stream:
@@ -92,18 +98,6 @@ class Session:
             parts=parts,
             row_multiple=GPU_ROWS if self.ranks.device.type == "cuda" else 1,
         )
-
-    @property
-    def held_out(self) -> Split | None:
-        """The text that tells which model is best."""
-        name, splits = self.recipe.train.evaluate_on, self.corpus.heldout
-        if name is None:
-            return next(iter(splits.values()), None)
-        if name not in splits:
-            raise RecipeError(
-                f"`train.evaluate_on` is {name!r}, but the corpus has {', '.join(splits) or 'no held-out text'}"
-            )
-        return splits[name]
 
     def made(self, update: Update) -> None:
         """An update is done."""
@@ -129,7 +123,7 @@ class Session:
         tensors |= {
             "state/hidden": self.ranks.all_rows(self.stepper.state.hidden, dim=2),
             "state/memory": self.ranks.all_rows(self.stepper.state.memory, dim=2),
-            "sums/losses": self.ranks.sum(self.stepper.losses.clone()),
+            "sums/losses": self.ranks.all_rows(self.stepper.losses[None], dim=0),
             "sums/skipped": self.stepper.skipped,
         }
         facts = {
@@ -138,35 +132,42 @@ class Session:
             "corpus": self._corpus_digest,
             "parts": self.fit.parts,
             "ranks": self.ranks.world,
+            "device": self.ranks.device.type,
         }
         if self.ranks.first:
             checkpoints.save(self.progress.update, tensors, facts)
         self.ranks.wait()
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        """Go on from there."""
+    def load(self, checkpoint: Checkpoint, folder: Path) -> None:
+        """Go on from there; `folder` is that of the run."""
         facts, tensors = checkpoint.facts, checkpoint.tensors
         if facts["corpus"] != self._corpus_digest:
             raise DataError(
-                "the run was made on another corpus than this one", hint="give the corpus it was started with"
+                f"{folder}: the run was made on another corpus than {self.corpus.folder}",
+                hint="give the corpus it was started with, or choose another name for the run",
             )
         if facts["ranks"] != self.ranks.world:
             raise DataError(
-                f"the run was made by {facts['ranks']} processes, but {self.ranks.world} want to go on with it",
+                f"{folder}: the run was made by {facts['ranks']} processes, but {self.ranks.world} want to go on with it",
                 hint="start as many as before: what each reads depends on it",
+            )
+        if facts["device"] != self.ranks.device.type:
+            raise DataError(
+                f"{folder}: the run was made on the device {facts['device']}, but is to go on on {self.ranks.device.type}",
+                hint="go on where it was started: batches and precision depend on it",
             )
         _fill(self.parameters.named(self.parameters.weights), tensors, "weights/")
         state: dict[str, Tensor] = {}
         for name, tensor in self.optimizer.state().items():
             if tensor.shape == self.parameters.weights.shape:
-                state[name] = torch.zeros_like(tensor)
+                state[name] = tensor.clone()  # what lies between the parameters is as at the start
                 _fill(self.parameters.named(state[name]), tensors, f"{name}/")
             else:
                 state[name] = tensors[f"optimizer/{name}"].to(tensor.device)
         self.optimizer.load(state)
         self.stepper.state.hidden.copy_(self.ranks.own_rows(tensors["state/hidden"], dim=2))
         self.stepper.state.memory.copy_(self.ranks.own_rows(tensors["state/memory"], dim=2))
-        self.stepper.losses.copy_(tensors["sums/losses"] if self.ranks.first else torch.zeros_like(self.stepper.losses))
+        self.stepper.losses.copy_(self.ranks.own_rows(tensors["sums/losses"], dim=0)[0])
         self.stepper.skipped.copy_(tensors["sums/skipped"])
         position = {
             **facts["progress"].pop("position"),
@@ -205,6 +206,28 @@ def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:
     return recipe, []
 
 
+def held_out(recipe: Recipe, corpus: Corpus) -> Split | None:
+    """The text that tells which model is best."""
+    name, splits = recipe.train.evaluate_on, {name: split for name, split in corpus.heldout.items() if split.tokens}
+    if name is not None and name not in splits:
+        raise RecipeError(
+            f"`train.evaluate_on` is {name!r}, but the corpus has {', '.join(splits) or 'no held-out text'}"
+        )
+    if not splits and recipe.optimizer.schedule == "plateau":
+        raise RecipeError(
+            "`optimizer.schedule` is 'plateau', which evaluations decide, but the corpus has no held-out text",
+            hint="another schedule, or a corpus that was prepared with held-out text",
+        )
+    return splits[name] if name is not None else next(iter(splits.values()), None)
+
+
+def repeat_exactly() -> None:
+    """Have torch add up in one order always; must be called before the GPU's first product."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def precision_on(device: torch.device, wanted: str) -> str:
     """bfloat16 is what GPUs are fast in."""
     if wanted != "auto":
@@ -217,12 +240,6 @@ def updates_of(recipe: Recipe, stream: Stream) -> int | None:
     if recipe.train.epochs is not None:
         return max(1, round(recipe.train.epochs * stream.updates_per_epoch))
     return recipe.train.updates
-
-
-def carried_rows(recipe: Recipe, stream: Stream) -> int:
-    """Rows of the batches after which the state may be needed again: all lanes, or what reads longer sentences than the grid has."""
-    last = recipe.data.steps if recipe.data.reading == "lanes" else recipe.data.lengths[-1]
-    return max((rows for steps, rows in stream.shapes() if steps == last), default=0)
 
 
 def spellings_of(corpus: Corpus, weights: Weights) -> Tensor:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from elmofire.kernels import LstmState, lstmp
 from elmofire.kernels.sampled_softmax import sampled_softmax_loss
@@ -21,7 +22,7 @@ class Tensors(NamedTuple):
     targets: Tensor  # (D, T, B) rows of the head; -1: nothing
     negatives: Tensor | None  # (D, S) rows of the head; None: full softmax
     tries: Tensor | None  # (D,) how many draws they took
-    resets: Tensor | None  # (D, T, B)
+    resets: Tensor | None  # (D, T, B) not 0: zero state before that step
 
 
 class BatchLoss(nn.Module):
@@ -35,6 +36,8 @@ class BatchLoss(nn.Module):
         self.bilm = bilm
         self.head = bilm.head
         self.precision = precision
+        self.direct = False
+        """Whether gradients of the head's rows are added to its gradient on the spot, which other ranks would not hear of."""
         self.factor = loss.factor
         self.dropout = dropout
         self.register_buffer(
@@ -70,7 +73,7 @@ class BatchLoss(nn.Module):
             projection_clip=config.projection_clip,
             skip_connections=config.skip_connections,
             dropout=self.dropout.layers if self.training else 0.0,
-            resets=batch.resets,
+            resets=None if batch.resets is None else batch.resets != 0,
             precision=self.precision if half else None,
         )
 
@@ -88,7 +91,8 @@ class BatchLoss(nn.Module):
         targets = targets.clamp_min(0)
         # One gather, so that one pass over the head adds up all gradients of its rows.
         wanted = torch.cat([batch.negatives.flatten().long(), targets.flatten()])
-        weights, biases = self.head.weight.index_select(0, wanted), self.head.bias.index_select(0, wanted)
+        weights = _Rows.apply(self.head.weight, wanted) if self.direct else self.head.weight.index_select(0, wanted)
+        biases = self.head.bias.index_select(0, wanted)
         log_counts = self._log_counts(wanted, batch.tries, samples, targets.shape[1])
         sums: list[Tensor] = []
         for d in range(directions):
@@ -113,6 +117,22 @@ class BatchLoss(nn.Module):
         """How often words are expected among the distinct words of so many draws, as logarithms."""
         draws = torch.cat([tries[:, None].expand(-1, samples).flatten(), tries[:, None].expand(-1, rows).flatten()])
         return torch.log(-torch.expm1(draws * self.log_missed[ids]))
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a parameter that has a gradient already: theirs are added to it, without one of the parameter's size in between."""
+
+    @staticmethod
+    def forward(ctx, parameter: Tensor, rows: Tensor) -> Tensor:
+        ctx.parameter = parameter
+        ctx.save_for_backward(rows)
+        return parameter.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradients: Tensor) -> tuple[None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.parameter.grad.index_add_(0, *ctx.saved_tensors, gradients)
+        return None, None
 
 
 def _log_missed(words: int) -> Tensor:

@@ -81,10 +81,8 @@ class Staging:
     def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
         """The batch that was sent last, and one over its update's tokens."""
         views = _views(self._device, shape)
-        resets = views["resets"] != 0 if shape.resets else None
-        batch = Tensors(
-            views["words"], views["inputs"], views["targets"], views.get("negatives"), views.get("tries"), resets
-        )
+        names = ("words", "inputs", "targets", "negatives", "tries", "resets")
+        batch = Tensors(*(views.get(name) for name in names))
         return batch, views["per_token"].view(torch.float32)[0]
 
 

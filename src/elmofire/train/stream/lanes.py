@@ -35,6 +35,11 @@ class Lanes:
         self.updates_per_epoch = max(1, self._per_epoch // (self.lanes * data.steps))
         self._epochs = [Epochs(partial(self._order, stream)) for stream in range(self._streams)]
 
+    @property
+    def carried_rows(self) -> int:
+        """All lanes."""
+        return self.lanes
+
     def shapes(self) -> list[tuple[int, int]]:
         """Steps and rows: the one shape."""
         return [(self._steps, self.lanes)]
@@ -61,6 +66,10 @@ class Lanes:
     def sample(self, size: int) -> Iterator[Plan]:
         """The first plans, so many of them."""
         return islice(self.plans(None), size)
+
+    def kinds(self) -> Iterator[Plan]:
+        """The one kind there is."""
+        return self.sample(1)
 
     def _start(self) -> tuple[int, list[int], NDArray[np.int64], NDArray[np.int64]]:
         sentences = np.zeros((self._streams, self.lanes), np.int64)

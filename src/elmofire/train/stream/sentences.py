@@ -24,8 +24,8 @@ class Order(NamedTuple):
 class Sentences:
     """Plans of updates, each of the same number of steps in all rows; every epoch has the same number of them.
 
-    A bucket holds the sentences whose steps fit a length of the grid. Those longer than the last have buckets by their number of
-    windows of that length, which follow each other as updates whose state is carried.
+    A bucket holds the sentences whose steps fit a length of the grid. Those longer than the last are read in as few windows of one
+    length as will do, which follow each other as updates whose state is carried: there are buckets for each number of windows.
     """
 
     def __init__(self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int) -> None:
@@ -36,7 +36,9 @@ class Sentences:
         self._streams = directions if data.text == "different" else 1
         grid = np.array(data.lengths)
         windows = -(-text.steps // grid[-1])
-        bucket = np.where(windows > 1, len(grid) + windows - 2, np.searchsorted(grid, text.steps))
+        # Sentences of more than two windows are too few to be told apart by length.
+        length = np.where(windows > 2, len(grid) - 1, np.searchsorted(grid, -(-text.steps // windows)))
+        bucket = (windows - 1) * len(grid) + length
         # Numbers of one or two bytes are sorted in linear time.
         bucket = bucket.astype(np.min_scalar_type(bucket.max()))
         self._by_bucket = np.argsort(bucket, kind="stable")
@@ -44,7 +46,7 @@ class Sentences:
         used = np.flatnonzero(sizes)
         sizes = sizes[used]
         self._buckets = np.cumsum([0, *sizes])  # where each begins among `_by_bucket`
-        lengths = grid[np.minimum(used, len(grid) - 1)]
+        lengths = grid[used % len(grid)]
         rows = np.array([multiple * max(1, int(tokens / length / multiple + 0.5)) for length in lengths.tolist()])
         groups = -(-sizes // rows)
         of_group = np.repeat(np.arange(len(used)), groups)
@@ -52,7 +54,7 @@ class Sentences:
         self._firsts = self._buckets[of_group] + in_bucket * rows[of_group]  # of a group, among sentences by bucket
         self._counts = np.minimum(rows[of_group], self._buckets[of_group + 1] - self._firsts)
         self._shapes = np.stack([lengths, rows], axis=1)[of_group]
-        self._windows = np.maximum(used - len(grid) + 2, 1)[of_group]
+        self._windows = (used // len(grid) + 1)[of_group]
         self.updates_per_epoch = int(self._windows.sum())
         self._epochs = Epochs(self._order)
 
@@ -60,6 +62,11 @@ class Sentences:
         """Steps and rows, the most frequent first."""
         shapes, number = np.unique(np.repeat(self._shapes, self._windows, axis=0), axis=0, return_counts=True)
         return [(int(steps), int(rows)) for steps, rows in shapes[np.argsort(-number, kind="stable")]]
+
+    @property
+    def carried_rows(self) -> int:
+        """At most, of the updates whose state the next one needs."""
+        return int(self._shapes[self._windows > 1, 1].max(initial=0))
 
     def plans(self, position: dict[str, Any] | None) -> Iterator[Plan]:
         """One plan after the other, without end."""
@@ -94,6 +101,13 @@ class Sentences:
         for shape in shapes:
             updates = np.flatnonzero((of_update == shape).all(axis=1))
             yield from map(self.plan, updates[:: max(1, len(updates) * len(shapes) // size)].tolist())
+
+    def kinds(self) -> Iterator[Plan]:
+        """One plan of every shape, and one more where its state can be carried."""
+        order = self._epochs.get(0)
+        kinds = np.column_stack([self._shapes[order.groups], order.windows > 0])
+        _, firsts = np.unique(kinds, axis=0, return_index=True)
+        return map(self.plan, firsts.tolist())
 
     def _order(self, epoch: int) -> Order:
         permutation = np.arange(len(self._counts))

@@ -68,6 +68,11 @@ class Stream:
         """All (steps, rows) that the parts of updates have, the most frequent first."""
         return [(steps, rows // (self._world * self._parts)) for steps, rows in self._reading.shapes()]
 
+    @property
+    def carried_rows(self) -> int:
+        """Of a part, at most, where the next update goes on with its state."""
+        return self._reading.carried_rows // (self._world * self._parts)
+
     def updates(self, position: dict[str, Any] | None = None) -> Iterator[Update]:
         """Updates from the start, or after the one that has this position, without end."""
         return map(self.build, self.plans(position))
@@ -84,6 +89,10 @@ class Stream:
         ]
         tokens = int(plan.segments[0].counts.sum())
         return Update(plan.number, self._batches(plan), tokens, negatives, plan.epoch, plan.position)
+
+    def kinds(self) -> Iterator[Update]:
+        """One update of every shape that will come, with a state that is carried and without."""
+        return map(self.build, self._reading.kinds())
 
     def most_words(self, sample: int = 200) -> dict[tuple[int, int], int]:
         """How many distinct words the batches of each shape have at most, among about `sample` updates; others may have more."""

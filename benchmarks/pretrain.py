@@ -1,0 +1,124 @@
+"""The whole training step on real text: data loading, encoder, stacks, sampled softmax, clipping, optimizer. On a GPU.
+
+Run: python benchmarks/pretrain.py CORPUS [CELL...], where CORPUS was made by `elmofire prepare`; cells are named below, and without a
+name all run. Figures are sustained over the seconds given, after a warm-up; memory is what the device had in use at most.
+"""
+
+import itertools
+import os
+import sys
+import time
+from collections import Counter
+
+import torch
+from records import keep
+
+from elmofire.train.corpus.reader import Corpus
+from elmofire.train.recipes import find_recipe
+from elmofire.train.run.processes import joined
+from elmofire.train.run.records import matrix_rate
+from elmofire.train.run.session import Session
+from elmofire.train.stream.feed import Feed
+
+SECONDS = float(os.environ.get("SECONDS_SUSTAINED", "60"))
+CELLS = {
+    "original-lanes-20k": ("large", "reading=lanes", "batch_tokens=20480"),
+    "original-sentences-10k": ("large", "reading=sentences", "batch_tokens=10240"),
+    "small-sentences-5k": ("small", "reading=sentences", "batch_tokens=5120"),
+    "medium-sentences-10k": ("medium", "reading=sentences", "batch_tokens=10240"),
+    "original-2018": ("original", "batch_tokens=7680"),
+    "original-sentences-10k-deterministic": ("large", "reading=sentences", "batch_tokens=10240", "deterministic=true"),
+    "original-8gb": ("large", "reading=sentences", "batch_tokens=10240", "memory_gb=8"),
+    "small-8gb": ("small", "reading=sentences", "batch_tokens=5120", "memory_gb=8"),
+}
+
+
+def measure(name: str, corpus: Corpus, seconds: float) -> None:
+    recipe = find_recipe(CELLS[name][0], [*CELLS[name][1:], "train.updates=1000000", "train.minutes=none"])
+    began = time.perf_counter()
+    with joined("cuda") as ranks:
+        session = Session(recipe, corpus, ranks)
+        built = time.perf_counter() - began
+        with Feed(session.stream) as feed:
+            speeds = _run(session, feed, seconds)
+            free, total = torch.cuda.mem_get_info()
+            busy, kernels = _traced(session, feed)
+        peak = matrix_rate(ranks.device, session.precision)
+    keep(
+        "pretrain",
+        cell=name,
+        recipe=list(CELLS[name]),
+        device=torch.cuda.get_device_name(),
+        precision=session.precision,
+        corpus_tokens=corpus.train.tokens,
+        vocabulary=len(corpus.vocabulary),
+        seconds=seconds,
+        **speeds,
+        seconds_to_full_speed=round(built, 1),
+        idle=round(1 - busy, 4),
+        matrix_tflops=round(peak / 1e12, 1),
+        memory_estimate=session.fit.needed,
+        memory_used=total - free,
+        parts=session.fit.parts,
+    )
+    for line in kernels:
+        print(line, file=sys.stderr)
+
+
+def _run(session: Session, feed: Feed, seconds: float) -> dict:
+    """Train for so many seconds."""
+    windows, tokens, updates, cells = [], 0, 0, 0
+    for update in itertools.islice(feed, 50):
+        session.stepper(update, 1e-4)
+    torch.cuda.synchronize()
+    start = last = time.perf_counter()
+    waited = feed.waited
+    while last - start < seconds:
+        update = next(feed)
+        session.stepper(update, 1e-4)
+        tokens += update.tokens
+        updates += 1
+        cells += sum(batch.inputs[0].size for batch in update.parts)
+        if updates % 100 == 0:
+            torch.cuda.synchronize()
+            now = time.perf_counter()
+            windows.append(10 * (now - last))
+            last = now
+    return {
+        "tokens_per_second": round(tokens / (last - start)),
+        "updates": updates,
+        "tokens_per_update": round(tokens / updates),
+        "filled": round(tokens / cells, 4),
+        "milliseconds_per_update": round(1e3 * (last - start) / updates, 3),
+        "milliseconds_of_100": {"least": round(min(windows), 3), "most": round(max(windows), 3)},
+        "waited": round((feed.waited - waited) / (last - start), 5),
+    }
+
+
+def _traced(session: Session, feed: Feed, updates: int = 30) -> tuple[float, list[str]]:
+    """The share of the time in which a kernel or a copy runs on the GPU, and which ones take it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        for update in itertools.islice(feed, updates):
+            session.stepper(update, 1e-4)
+        torch.cuda.synchronize()
+    spans, sums = [], Counter()
+    for event in trace.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            spans.append((event.time_range.start, event.time_range.end))
+            sums[event.name] += event.time_range.end - event.time_range.start
+    spans.sort()
+    busy, end = 0.0, spans[0][0]
+    for first, last in spans:
+        busy += max(0.0, last - max(first, end))
+        end = max(end, last)
+    total = end - spans[0][0]
+    lines = [f"{time / updates / 1e3:8.3f} ms  {name[:100]}" for name, time in sums.most_common(28)]
+    return busy / total, [f"{total / updates / 1e3:.2f} ms an update in the trace", *lines]
+
+
+if __name__ == "__main__":
+    corpus = Corpus.open(sys.argv[1])
+    for name in sys.argv[2:] or CELLS:
+        measure(name, corpus, SECONDS)
