@@ -56,7 +56,6 @@ def lines_of_all_lengths() -> None:
             length = TOKENS // sentences
             lines = (" ".join(text[first : first + length]) for first in range(0, TOKENS, length))
             file.write_text("".join(line + "\n" for line in lines))
-            start = time.monotonic()
             peak = peak_of(file, Path(folder, "vectors.npz"))
             keep(
                 "memory",
@@ -65,7 +64,6 @@ def lines_of_all_lengths() -> None:
                 sentences=sentences,
                 tokens=TOKENS,
                 peak_anonymous_mb=round(peak / 2**20, 1),
-                seconds=round(time.monotonic() - start, 1),
             )
 
 

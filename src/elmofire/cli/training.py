@@ -38,6 +38,8 @@ class RunLines:
                 self._move(train_line(record, self._start))
             case "evaluation":
                 self.say(evaluation_line(record))
+            case "before":
+                self.say(f"before:   {perplexities(record)}")
             case "note":
                 self.say(f"note: {record['text']}")
             case _:

@@ -14,6 +14,7 @@ from torch import Tensor
 from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.text.characters import END, START
 from elmofire.train.corpus.reader import Corpus, Split
+from elmofire.train.run.memory import EVALUATION_TOKENS
 from elmofire.train.run.processes import Ranks
 from elmofire.train.settings import DataSettings, Recipe
 from elmofire.train.step.forward import BatchLoss, Tensors
@@ -23,7 +24,6 @@ from elmofire.train.stream.batch import Batch, Update
 from elmofire.train.stream.stream import open_stream
 
 _AT_CLIP = 1 - 1e-6
-_BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
                 dropped, _ = loss.read(tensors, before)
                 loss.eval()
                 layers = _health(loss, batch, outputs, dropped, state.memory)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # training has memory of its own
     sums, counts = ranks.sum(sums).cpu(), ranks.sum(counts.to(device)).cpu()
     perplexity = {
         direction: math.exp(min(total / max(events, 1), 700.0))
@@ -98,7 +100,7 @@ def _updates(corpus: Corpus, split: Split, recipe: Recipe, directions: int, rank
         recipe,
         data=DataSettings(lengths=grid, order="text"),
         loss=replace(recipe.loss, softmax="full"),
-        train=replace(recipe.train, batch_tokens=_BATCH_TOKENS),
+        train=replace(recipe.train, batch_tokens=EVALUATION_TOKENS),
     )
     stream = open_stream(corpus, once, directions=directions, rank=ranks.rank, world=ranks.world, split=split)
     return itertools.islice(stream.updates(), stream.updates_per_epoch)

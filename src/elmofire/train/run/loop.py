@@ -70,12 +70,12 @@ def pretrain(
 def _train(session: Session, clock: "_Clock", checkpoints: Checkpoints, records: Records, folder: Path) -> None:
     over = False
     with _interrupts() as interrupted, Feed(session.stream, session.progress.position) as feed:
-        while not over:  # asked once an update: what comes after the answer takes time, and may be the run's last minute
+        while not over:
             update = next(feed)
             rate = session.schedule.rate(update.number, clock.minutes())
             session.stepper(update, rate)
             session.made(update)
-            over = clock.over()
+            over = clock.over()  # asked once: what follows takes time, and the run's last minute may pass meanwhile
             if clock.line_is_due() or over:
                 records.train(update, rate, feed.waited)
             _refuse_what_is_not_finite(session, at_line=clock.line_is_due())
@@ -192,9 +192,10 @@ def _claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
         problem = None
         if ranks.first:
             try:
-                _refuse_others(folder, text)
-                held.enter_context(_locked(folder))
-                _refuse_others(folder, text)  # which may have come meanwhile
+                with writing(folder):
+                    _refuse_others(folder, text)
+                    held.enter_context(_locked(folder))
+                    _refuse_others(folder, text)  # which may have come meanwhile
             except ElmofireError as error:
                 problem = error
         if problem := ranks.agree(problem):
@@ -223,15 +224,14 @@ def _refuse_others(folder: Path, text: str) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(folder / LOCK).acquire(timeout=0)
-        except Timeout:
-            raise DataError(
-                f"{folder}: another process is training there",
-                hint="wait until it has ended, or choose another name for the run",
-            ) from None
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / LOCK).acquire(timeout=0)
+    except Timeout:
+        raise DataError(
+            f"{folder}: another process is training there",
+            hint="wait until it has ended, or choose another name for the run",
+        ) from None
     with lock:
         yield
 

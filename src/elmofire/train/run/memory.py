@@ -16,6 +16,7 @@ from elmofire.train.stream.stream import Stream
 _SPARE = 0.95  # of what is free, since the allocator leaves gaps
 CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
 _MOST_PARTS = 256
+EVALUATION_TOKENS = 8192  # that are read at once
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ def fit_in_memory(
     words = max(whole.most_words(50).values())
     few = min(128, rows)
     fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT
+    # Evaluations lie beside it, and a mean of the weights takes their place while they run.
+    fixed += _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
+    fixed += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
     used = [_bytes_of(loss, parameters, recipe, steps, count, words) for count in (few, 2 * few)]
     each = (used[1] - used[0]) / few
     others = used[0] - each * few
@@ -80,13 +84,22 @@ def _limit(recipe: Recipe, device: torch.device) -> int:
     return int((free + torch.cuda.memory_reserved(device)) * _SPARE)
 
 
-def _bytes_of(loss: BatchLoss, parameters: FlatParameters, recipe: Recipe, steps: int, rows: int, words: int) -> int:
+def _bytes_of(
+    loss: BatchLoss,
+    parameters: FlatParameters,
+    recipe: Recipe,
+    steps: int,
+    rows: int,
+    words: int,
+    *,
+    training: bool = True,
+) -> int:
     """What a batch takes at its worst moment, beyond what is there before and after it."""
     device = parameters.weights.device
     directions, vocabulary = len(loss.bilm.config.directions), loss.bilm.config.head
     inputs = torch.randint(words, (directions, steps, rows), dtype=torch.int32, device=device)
     targets = torch.randint(vocabulary, (directions, steps, rows), dtype=torch.int32, device=device)
-    sampled = recipe.loss.softmax == "sampled"
+    sampled = recipe.loss.softmax == "sampled" and training
     batch = Tensors(
         torch.arange(words, dtype=torch.int32, device=device),
         inputs,
@@ -99,8 +112,10 @@ def _bytes_of(loss: BatchLoss, parameters: FlatParameters, recipe: Recipe, steps
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        objective, _, _ = loss(batch, loss.bilm.zero_state(rows), 1.0)
-        objective.backward()
+        with torch.set_grad_enabled(training):
+            objective, _, _ = loss(batch, loss.bilm.zero_state(rows), 1.0)
+        if training:
+            objective.backward()
         del objective
         torch.cuda.synchronize(device)
         peak = torch.cuda.max_memory_allocated(device) - before

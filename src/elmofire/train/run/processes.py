@@ -13,6 +13,8 @@ from torch import Tensor
 
 from elmofire.errors import InputError
 
+_TIMEOUT = datetime.timedelta(minutes=30)
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -65,17 +67,56 @@ def joined(device: str) -> Iterator[Ranks]:
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        _one_piece_of_memory()
     place = _place(device, local if world > 1 else None)
     if world == 1:
-        yield Ranks(0, 1, place)
+        with _own_stream(place):
+            yield Ranks(0, 1, place)
         return
-    torch.distributed.init_process_group(
-        "nccl" if place.type == "cuda" else "gloo", timeout=datetime.timedelta(minutes=30)
-    )
+    store = _store_of_this_start()
+    numbers = {} if store is None else {"store": store, "rank": int(os.environ["RANK"]), "world_size": world}
+    torch.distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=_TIMEOUT, **numbers)
     try:
         yield Ranks(torch.distributed.get_rank(), world, place)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def _store_of_this_start() -> torch.distributed.Store | None:
+    """Where the ranks of one machine find each other's addresses after `torchrun` has started them again; None: where they always do.
+
+    It keeps what the dead ones have written, and one that comes first would try to reach them. Only on one machine is the number of
+    starts the same for all ranks.
+    """
+    variables = os.environ
+    if variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or variables.get("GROUP_WORLD_SIZE") != "1":
+        return None
+    host, port = variables["MASTER_ADDR"], int(variables["MASTER_PORT"])
+    store = torch.distributed.TCPStore(host, port, is_master=False, timeout=_TIMEOUT)
+    return torch.distributed.PrefixStore(f"start-{variables['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
+def _one_piece_of_memory() -> None:
+    """Have the allocator grow one piece, not many: graphs of many shapes then fit into the memory of the largest.
+
+    It listens until it is first used.
+    """
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        os.environ.setdefault(name, "expandable_segments:True")
+
+
+@contextlib.contextmanager
+def _own_stream(place: torch.device) -> Iterator[None]:
+    """All of a run on one stream that can be captured, which the default one cannot."""
+    if place.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(place)
+    stream.wait_stream(torch.cuda.current_stream(place))
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream(place).wait_stream(stream)
 
 
 def _place(device: str, local: int | None) -> torch.device:

@@ -1,4 +1,4 @@
-"""Work on a GPU: on one stream, its batches sent ahead, and as CUDA graphs from the second time on."""
+"""Work on a GPU: its batches sent ahead, and as CUDA graphs from the second time on."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,12 @@ from elmofire.train.stream.batch import Batch, Update
 class OnGpu:
     """What was done once under a key is captured when it comes again, and replayed from then on.
 
-    All graphs share their memory, since one runs after the other and what they leave for later lies outside of it.
+    All graphs share their memory, since one runs after the other and what they leave for later lies outside of it. Everything runs on
+    the stream that is current when this is made, which must not be the default one: that cannot be captured.
     """
 
     def __init__(self, device: torch.device, *, graphs: bool) -> None:
-        self._stream = torch.cuda.Stream(device)
-        self._stream.wait_stream(torch.cuda.current_stream(device))
+        self._stream = torch.cuda.current_stream(device)
         self._staging = Staging(device)
         self._graphs: dict[object, torch.cuda.CUDAGraph | None] = {}
         self._pool = torch.cuda.graph_pool_handle() if graphs else None
@@ -26,10 +26,6 @@ class OnGpu:
     @property
     def captures(self) -> bool:
         return self._pool is not None
-
-    def stream(self) -> torch.cuda.StreamContext:
-        """Everything of an update runs on one stream of its own, as captures demand."""
-        return torch.cuda.stream(self._stream)
 
     def run(
         self,

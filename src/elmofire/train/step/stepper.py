@@ -1,7 +1,7 @@
 """One update after the other: gradients of its parts, then new parameters. On a GPU each shape of batch becomes a CUDA graph."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
 import numpy as np
@@ -17,14 +17,14 @@ from elmofire.train.step.parameters import FlatParameters
 from elmofire.train.step.staging import Shape
 from elmofire.train.stream.batch import Batch, Update
 
-_MARGIN = 1.05  # of the room for distinct words, over the most that were seen in a sample
+_MARGIN = 1.06  # of the room for distinct words, over the most that were seen in a sample
 
 
 class Stepper:
     """Runs updates; what they add up to waits on the device until it is asked for.
 
     `state_rows` are those of an update whose state may be carried on. `most_words` says how many distinct words batches of (steps, rows)
-    have at most, as far as is known: with more, a batch runs without a graph.
+    have at most, as far as is known: one with more does not fit the graph of its shape, and runs through it twice, half of it each time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Stepper:
         self.loss, self.parameters, self.optimizer = loss, parameters, optimizer
         device = parameters.weights.device
         self._seed, self._rank, self._world = seed, rank, world
-        self._module: nn.Module = DistributedDataParallel(loss) if world > 1 else loss
+        self._module: nn.Module = _shared_by_ranks(loss) if world > 1 else loss
         loss.direct = world == 1
         self.state = loss.bilm.zero_state(state_rows)
         self._most_words = most_words
@@ -58,7 +58,7 @@ class Stepper:
         """Capture graphs for batches like these, one of each shape and the largest first, so that the others fit into its memory."""
         if self._gpu is None:
             return
-        of_shape = {(part.inputs.shape, part.carried): update for update in updates for part in update.parts}
+        of_shape = {(part.inputs.shape, part.carried, part.kept): update for update in updates for part in update.parts}
         largest = sorted(of_shape.items(), key=lambda item: -math.prod(item[0][0]))
         for _ in range(
             2 if self._gpu.captures else 1
@@ -76,22 +76,19 @@ class Stepper:
 
     def __call__(self, update: Update, rate: float) -> None:
         """Change the parameters once."""
-        with self._gpu.stream() if self._gpu else nullcontext():
-            self._rate.fill_(rate)
-            self._gradients(update)
-            self._change_parameters()
+        self._rate.fill_(rate)
+        self._gradients(update)
+        self._change_parameters()
 
     def _gradients(self, update: Update) -> None:
-        with self._gpu.stream() if self._gpu else nullcontext():
-            self.parameters.zero_gradients()
-            for number, batch in enumerate(update.parts):
-                seed = int(np.random.SeedSequence([self._seed, update.number, number, self._rank]).generate_state(1)[0])
-                self._add_gradients(batch, update, number, seed, last=number == len(update.parts) - 1)
+        self.parameters.zero_gradients()
+        for number, batch in enumerate(update.parts):
+            seed = int(np.random.SeedSequence([self._seed, update.number, number, self._rank]).generate_state(1)[0])
+            self._add_gradients(batch, update, number, seed, last=number == len(update.parts) - 1)
 
     def _add_gradients(self, batch: Batch, update: Update, number: int, seed: int, *, last: bool) -> None:
         rows = batch.inputs.shape[2]
-        first = number * rows
-        here = slice(first, first + rows) if first + rows <= self.state.hidden.shape[2] else None
+        here = slice(number * rows, (number + 1) * rows)
 
         def gradients(tensors: Tensors, per_token: Tensor | float) -> None:
             state = self._state(here) if batch.carried else self.loss.bilm.zero_state(rows)
@@ -101,7 +98,7 @@ class Stepper:
                 # The gradients of all ranks are averaged, where their sum is wanted.
                 (objective * self._world).backward()
             self.losses += losses
-            if here is not None:
+            if batch.kept:
                 self.state.hidden[:, :, here].copy_(after.hidden)
                 self.state.memory[:, :, here].copy_(after.memory)
 
@@ -110,9 +107,15 @@ class Stepper:
             gradients(_on_cpu(batch, update), 1 / update.tokens)
             return
         room = _rounded(_MARGIN * self._most_words.get(batch.inputs.shape[1:], 0))
+        carries = batch.carried or batch.kept
+        if self._gpu.captures and len(batch.words) > room > 0 and not carries:
+            for half, part in enumerate(halves(batch)):
+                self._add_gradients(part, update, number, seed + half + 1, last=last)
+            return
         fits = len(batch.words) <= room
         shape = Shape.of(batch, update, room if fits else _rounded(len(batch.words)))
-        self._gpu.run(batch, update, shape, (batch.carried, here and here.start), gradients, seed, captured=fits)
+        way = (batch.carried, batch.kept, number if carries else 0)
+        self._gpu.run(batch, update, shape, way, gradients, seed, captured=fits)
 
     def _change_parameters(self) -> None:
         def change() -> None:
@@ -121,13 +124,22 @@ class Stepper:
 
         if self._gpu is None:
             change()
-            return
-        with self._gpu.stream():
+        else:
             self._gpu.do("optimizer", change)
 
-    def _state(self, rows: slice | None) -> LstmState:
-        assert rows is not None, "a carried state needs rows that are kept"
+    def _state(self, rows: slice) -> LstmState:
         return LstmState(self.state.hidden[:, :, rows], self.state.memory[:, :, rows])
+
+
+def halves(batch: Batch) -> Iterator[Batch]:
+    """A batch in two of the same shape, each with half of the rows and the other half empty: their gradients add up to the whole's."""
+    rows = batch.inputs.shape[2]
+    for mine in (slice(0, rows // 2), slice(rows // 2, rows)):
+        used, places = np.unique(batch.inputs[:, :, mine], return_inverse=True)
+        inputs, targets = np.zeros_like(batch.inputs), np.full_like(batch.targets, -1)
+        inputs[:, :, mine] = places.reshape(inputs[:, :, mine].shape)
+        targets[:, :, mine] = batch.targets[:, :, mine]
+        yield batch._replace(words=batch.words[used], inputs=inputs, targets=targets)
 
 
 def _rounded(words: float) -> int:

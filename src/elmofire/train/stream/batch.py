@@ -14,6 +14,7 @@ class Batch(NamedTuple):
     targets: NDArray[np.int32]  # (D, T, B) ids of the vocabulary to predict; -1: nothing
     resets: NDArray[np.bool_] | None  # (D, T, B) zero state before that step
     carried: bool  # rows go on from the state after the previous update
+    kept: bool  # the next update goes on from the state after this one
 
 
 class Update(NamedTuple):

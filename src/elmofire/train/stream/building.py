@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     rows: int  # of all ranks and parts
     segments: list[Segments]  # by direction
     carried: bool
+    kept: bool
     epoch: float
     position: dict[str, Any]
 
@@ -64,7 +65,7 @@ class Builder:
             if resets is not None:
                 resets[direction].reshape(-1)[cell[offsets == 0]] = True
         words, places = self._distinct(inputs)
-        return Batch(words, places, targets, resets, plan.carried)
+        return Batch(words, places, targets, resets, plan.carried, plan.kept)
 
     def _distinct(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The distinct ids, rising, and where each is among them."""

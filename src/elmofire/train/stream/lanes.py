@@ -61,7 +61,7 @@ class Lanes:
                 segments *= self._directions
             position = {"update": number, "taken": [*taken], "sentences": sentences.copy(), "offsets": offsets.copy()}
             read = number * self.lanes * self._steps / self._per_epoch
-            yield Plan(number - 1, self._steps, self.lanes, segments, True, read, position)
+            yield Plan(number - 1, self._steps, self.lanes, segments, True, True, read, position)
 
     def sample(self, size: int) -> Iterator[Plan]:
         """The first plans, so many of them."""

@@ -89,9 +89,9 @@ class Sentences:
             segments.append(Segments(np.arange(count), np.zeros(count, np.int64), chosen, offsets, counts))
         if len(segments) < self._directions:
             segments *= self._directions
-        return Plan(
-            number, steps, rows, segments, window > 0, (number + 1) / self.updates_per_epoch, {"update": number + 1}
-        )
+        kept = window + 1 < self._windows[group]
+        epochs, position = (number + 1) / self.updates_per_epoch, {"update": number + 1}
+        return Plan(number, steps, rows, segments, window > 0, bool(kept), epochs, position)
 
     def sample(self, size: int) -> Iterator[Plan]:
         """Plans of the first epoch, about so many, evenly from all shapes."""
@@ -103,9 +103,10 @@ class Sentences:
             yield from map(self.plan, updates[:: max(1, len(updates) * len(shapes) // size)].tolist())
 
     def kinds(self) -> Iterator[Plan]:
-        """One plan of every shape, and one more where its state can be carried."""
+        """One plan of every shape, for each use of the state."""
         order = self._epochs.get(0)
-        kinds = np.column_stack([self._shapes[order.groups], order.windows > 0])
+        kept = order.windows + 1 < self._windows[order.groups]
+        kinds = np.column_stack([self._shapes[order.groups], order.windows > 0, kept])
         _, firsts = np.unique(kinds, axis=0, return_index=True)
         return map(self.plan, firsts.tolist())
 

@@ -1,0 +1,132 @@
+"""Training on a GPU: graphs, exact resume, memory."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.reader import Corpus
+from elmofire.train.recipes import find_recipe
+from elmofire.train.run.checkpoints import Checkpoints
+from elmofire.train.run.log import read_log
+from elmofire.train.run.loop import pretrain
+from elmofire.train.run.processes import joined
+from elmofire.train.run.session import Session
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")]
+
+SMALL = (
+    "model.cells=64",
+    "model.projection=32",
+    "encoder.width=32",
+    "encoder.filters=[[1, 8], [2, 8], [3, 16]]",
+    "lengths=[4, 8, 12]",
+    "batch_tokens=1024",
+    "samples=64",
+    "log_every=1",
+    "minutes=none",
+)
+WAYS = {
+    "sentences": ("reading=sentences",),
+    "lanes": ("reading=lanes", "steps=8"),
+    "resets": ("reading=lanes", "steps=8", "reset=true"),
+    "full": ("softmax=full",),
+    "parts": ("accumulate=2", "average=0.9"),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Sentences of up to 30 words, so that some are longer than the grid."""
+    folder = tmp_path_factory.mktemp("corpus")
+    choose = random.Random(3)
+    words = [f"word{number}" for number in range(400)]
+    lines = [" ".join(choose.choices(words, k=choose.randint(1, 30))) for _ in range(3000)]
+    (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "held.txt").write_text("\n".join(lines[:100]), encoding="utf-8")
+    prepare([str(folder / "text.txt")], folder / "corpus", Settings(pretokenized=True), held_out_texts={"held": [str(folder / "held.txt")]}, processes=1)  # fmt: skip
+    return folder / "corpus"
+
+
+def recipe_of(*settings):
+    return find_recipe("small", [*SMALL, *settings])
+
+
+def stepped(corpus, recipe, updates, *, graphs):
+    """Weights and losses after some updates, with graphs or without."""
+    with joined("cuda") as ranks:
+        session = Session(recipe, Corpus.open(corpus), ranks)
+        if not graphs:
+            session.stepper._gpu._pool = None
+        stream = session.stream.updates()
+        for _ in range(updates):
+            session.stepper(next(stream), 1e-2)
+        torch.cuda.synchronize()
+        return session.parameters.weights.clone(), session.stepper.losses.clone()
+
+
+@pytest.fixture
+def repeating():
+    yield
+    torch.use_deterministic_algorithms(False)  # what a deterministic run has asked for
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_graphs_give_the_same_bits_as_plain_steps(corpus, way, repeating):
+    recipe = recipe_of(*WAYS[way], "updates=30", "deterministic=true")
+    with_graphs, without = (stepped(corpus, recipe, 30, graphs=graphs) for graphs in (True, False))
+    assert all(torch.equal(a, b) for a, b in zip(with_graphs, without, strict=True))
+
+
+@pytest.mark.parametrize("way", ["sentences", "lanes"])
+def test_an_interrupted_run_ends_with_the_same_bits(corpus, way, tmp_path, repeating):
+    recipe = recipe_of(*WAYS[way], "updates=24", "deterministic=true", "checkpoint_every=5", "evaluate_every=8")
+
+    def stop(record):
+        if record["update"] == 17:
+            raise ConnectionError
+
+    pretrain(recipe, data=corpus, output=tmp_path / "whole", device="cuda")
+    with pytest.raises(ConnectionError):
+        pretrain(recipe, data=corpus, output=tmp_path / "stopped", device="cuda", show=stop)
+    pretrain(recipe, data=corpus, output=tmp_path / "stopped", device="cuda")
+    one, other = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("whole", "stopped"))
+    assert one.update == other.update == 24
+    assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+    logs = [
+        [{key: value for key, value in record.items() if key != "clock"} for record in read_log(tmp_path / name)]
+        for name in ("whole", "stopped")
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_a_step_is_that_of_the_cpu(corpus):
+    recipe = recipe_of(
+        "updates=3", "precision=float32", "accumulate=1", "dropout.input=0", "dropout.layers=0", "dropout.output=0"
+    )
+    found = []
+    for device in ("cpu", "cuda"):
+        with joined(device) as ranks:
+            session = Session(recipe, Corpus.open(corpus), ranks)
+            update = next(open_like(session).updates())
+            session.stepper(update, 1e-2)
+            found.append((session.stepper.losses.cpu(), session.stepper.norm.cpu(), session.parameters.weights.cpu()))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+
+
+def open_like(session):
+    """The stream as a GPU cuts it, whose rows are multiples of a tile."""
+    from elmofire.train.stream.stream import open_stream
+
+    return open_stream(session.corpus, session.recipe, directions=2, row_multiple=128)
+
+
+def test_it_learns(corpus, tmp_path):
+    pretrain(
+        recipe_of("updates=200", "rate=0.01", "evaluate_every=200"), data=corpus, output=tmp_path / "run", device="cuda"
+    )
+    losses = [record["loss"] for record in read_log(tmp_path / "run") if record["kind"] == "train"]
+    assert np.mean(losses[-20:]) < np.mean(losses[:5]) - 0.5

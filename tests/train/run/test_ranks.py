@@ -1,0 +1,117 @@
+"""Two processes train what one trains; one that dies comes back, and the run ends as it should."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from train.run import kills, small_runs
+
+_BEGIN = """
+import signal
+from dataclasses import replace
+from train.run import kills, small_runs
+from train.run.small_runs import RECIPES, assert_same, exit_codes_of_two, newest_update, outcome
+from elmofire.train.run import loop, records
+
+records.matrix_rate = lambda device, precision: 1e12  # nothing but the clock's figures depend on it
+"""
+
+
+def test_two_ranks_train_what_one_process_trains():
+    program = """
+def short(kind):
+    return replace(RECIPES[kind], train=replace(RECIPES[kind].train, updates=16, evaluate_every=8))
+
+def lines(found, kind):
+    return [record for record in found["log"] if record["kind"] == kind]
+
+def assert_near(found, expected, near, equal):
+    for record, other in zip(found, expected, strict=True):
+        assert all(abs(record[name] - other[name]) <= 2e-5 * other[name] for name in near), (record, other)
+        assert all(record[name] == other[name] for name in equal), (record, other)
+
+keep_best = loop.keep_best
+
+def two(run, kind):
+    def act(rank):
+        loop.keep_best = lambda *given: (print(kind, given[1], rank, flush=True), keep_best(*given))
+        small_runs.train(corpus, run, short(kind))
+
+    assert exit_codes_of_two(act) == [0, 0]
+    return outcome(run)
+
+with kills.folder_in_memory() as folder:
+    corpus = small_runs.write_corpus(folder / "corpus")
+    for kind, parts in (("sentences-full", ""), ("sentences-sampled", "-parts"), ("lanes-full", "-parts"), ("lanes-sampled", "")):
+        small_runs.train(corpus, folder / kind, short(kind))
+        expected, found = outcome(folder / kind), two(folder / f"{kind}-two", kind + parts)
+        near, equal = ("loss", "forward", "backward", "norm"), ("update", "rate", "epoch", "tokens", "skipped")
+        assert_near(lines(found, "train"), lines(expected, "train"), near, equal)
+        near, equal = ("forward", "backward", "mean"), ("update", "events", "unknown", "best")
+        assert_near(lines(found, "evaluation"), lines(expected, "evaluation"), near, equal)
+        assert found["tensors"].keys() == expected["tensors"].keys()
+        for name in found["tensors"]:
+            if name.startswith("sums/") or (name.startswith("state/") and kind.startswith("sentences")):
+                continue  # a row for each rank; where rows come and go, what is left of old ones depends on their places
+            far = (found["tensors"][name].double() - expected["tensors"][name].double()).abs().max()
+            assert far < 1e-5, (kind, name, far)
+"""
+    written = kills.run(_BEGIN + program).splitlines()
+    kinds = ["sentences-full", "sentences-sampled-parts", "lanes-full-parts", "lanes-sampled"]
+    assert written == [f"{kind} {update} 0" for kind in kinds for update in (8, 16)]
+
+
+def test_what_one_rank_is_told_all_do():
+    program = """
+recipe = RECIPES["lanes"]
+recipe = replace(recipe, train=replace(recipe.train, updates=20))
+
+def asked_to_end(rank):
+    if rank == 1:
+        small_runs.signal_self_at(run, 6, signal.SIGTERM)
+    small_runs.train(corpus, run, recipe)
+
+def apart(rank):
+    small_runs.train(corpus, run if rank == 0 else folder / "elsewhere", recipe)
+
+with kills.folder_in_memory() as folder:
+    corpus, run = small_runs.write_corpus(folder / "corpus"), folder / "run"
+    assert exit_codes_of_two(lambda rank: small_runs.train(corpus, folder / "expected", recipe)) == [0, 0]
+    assert exit_codes_of_two(asked_to_end) == [130, 130]
+    assert newest_update(run) in (6, 8)
+    other = replace(recipe, train=replace(recipe.train, seed=7))
+    assert exit_codes_of_two(lambda rank: small_runs.train(corpus, run, other)) == [2, 2]
+    assert small_runs._exit_code(lambda rank: small_runs.train(corpus, run, recipe), 0) == 2
+    assert exit_codes_of_two(apart)[1] == 2
+
+    assert exit_codes_of_two(lambda rank: small_runs.train(corpus, run, recipe)) == [0, 0]
+    assert_same(outcome(run), outcome(folder / "expected"))
+"""
+    said = [line.partition(": ") for line in kills.run(_BEGIN + program).splitlines()]
+    expected = {
+        ("rank 0", "run: holds a run of another recipe; now seed = 7, not seed = 1"),
+        ("rank 1", "run: holds a run of another recipe; now seed = 7, not seed = 1"),
+        ("rank 0", "run: the run was made by 2 processes, but 1 want to go on with it"),
+        ("rank 1", "elsewhere: rank 1 finds a checkpoint of update None there, and the first rank one of 6"),
+    }
+    assert {(rank, text.rpartition("/")[2]) for rank, _, text in said} == expected
+
+
+def test_ranks_that_are_killed_come_back_by_torchruns_own_restart(tmp_path: Path):
+    program = f"""
+from pathlib import Path
+
+folder = Path({str(tmp_path)!r})
+corpus = small_runs.write_corpus(folder / "corpus")
+assert exit_codes_of_two(lambda rank: small_runs.train(corpus, folder / "expected", "lanes")) == [0, 0]
+"""
+    kills.run(_BEGIN + program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
+    command += [small_runs.__file__, str(tmp_path / "corpus"), str(tmp_path / "run"), "lanes", "1:6", "0:21"]
+    paths = os.pathsep.join([str(kills.TESTS), os.environ.get("PYTHONPATH", "")])
+    variables = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("exitcode: -9") == 2, done.stderr
+    small_runs.assert_same(small_runs.outcome(tmp_path / "run"), small_runs.outcome(tmp_path / "expected"))

@@ -1,0 +1,255 @@
+"""`finetune`: every kind of model that has a head learns a domain, keeps what it is, and is never made worse."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from models import FIXTURES, lively, needs_shared, tiny, words_only
+
+from elmofire import LanguageModel, load_weights, pretrain, save_weights
+from elmofire.errors import DataError, InputError, ModelError, RecipeError
+from elmofire.text.vocabulary import Vocabulary
+from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.reader import Corpus
+from elmofire.train.finetune import finetune, perplexities
+from elmofire.train.run.log import read_log
+
+VOCABULARY = FIXTURES / "bilm-tf/train/vocab.txt"
+WORDS = [
+    "<S>",
+    "</S>",
+    "<UNK>",
+    "of",
+    "the",
+    "neural",
+    ".",
+    "words",
+    ",",
+    "language",
+    "models",
+    "to",
+    "a",
+    "use",
+    "larger",
+]
+QUICK = ("batch_tokens=200", "rate=0.02", "optimizer.warmup=0", "precision=float32", "log_every=2", "evaluate_every=99")
+SIZES = {"cells": 12, "model.projection": 6, "encoder.width": 6, "filters": [[1, 4], [2, 6]], "max_characters": 12}
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    """Others would take longer to start than they have to do here."""
+    monkeypatch.setattr("elmofire.engine.workers.usable_cores", lambda: 1)
+
+
+def domain_lines(count: int, seed: int) -> list[str]:
+    """Sentences of a pattern that no model here was trained on."""
+    draw = random.Random(seed).choice
+    words, things = ["the", "a", "larger", "neural"], ["models", "words", "language", "words of language"]
+    return [f"{draw(words)} {draw(things)} use {draw(words)} {draw(things)} , {draw(things)} ." for _ in range(count)]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The domain: text to train on, and text to be held out."""
+    for name, count, seed in (("text.txt", 120, 1), ("held.txt", 30, 2)):
+        (tmp_path / name).write_text("\n".join(domain_lines(count, seed)) + "\n", encoding="utf-8")
+    return tmp_path / "text.txt"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A native model with a head, never trained."""
+    words = Vocabulary(WORDS)
+    save_weights(replace(lively(tiny(head=len(words)), seed=3), vocabulary=words), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def tuned(model, text, run, *settings, **options):
+    options = {"held_out": str(text.with_name("held.txt")), "device": "cpu", **options}
+    return finetune(model, [str(text)], output=run, settings=[*QUICK, *settings], **options)
+
+
+def arrays(what):
+    weights = load_weights(what)
+    return {name: weights.arrays[name] for name in weights.arrays}
+
+
+def same(first, second):
+    return list(first) == list(second) and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def checkpoint(folder):
+    return FIXTURES / "tf_checkpoint", str(VOCABULARY)
+
+
+def hdf5(folder):
+    save_weights(load_weights(FIXTURES / "tf_checkpoint", vocab=VOCABULARY), folder / "hdf5", to="hdf5")
+    assert len(list((folder / "hdf5").glob("*.hdf5"))) == 2  # the head has a file of its own
+    return folder / "hdf5", None
+
+
+def native(folder):
+    save_weights(load_weights(FIXTURES / "tf_checkpoint", vocab=VOCABULARY), folder / "native")
+    return folder / "native", None
+
+
+def run(folder):
+    """A model of our own training, on other text."""
+    (folder / "other.txt").write_text("of the neural words , language models .\nto use a larger neural net .\n" * 4)
+    settings = Settings(sentences="lines", documents="records", held_out=1)
+    corpus = prepare([str(folder / "other.txt")], folder / "other", settings, processes=1)
+    made = pretrain("tiny", data=corpus.folder, output=folder / "made", device="cpu", updates=20, rate=0.01, **SIZES)
+    return made, None
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(make, marks=needs_shared) for make in (checkpoint, hdf5, native)] + [run],
+    ids=["TensorFlow", "2018", "native", "run"],
+)
+def test_a_model_of_each_family_learns_the_domain_and_stays_what_it_is(family, text, tmp_path):
+    model, vocab = family(tmp_path)
+    tuned(model, text, tmp_path / "run", "updates=20", vocab=vocab)
+    before, after = perplexities(tmp_path / "run")
+    assert after["mean"] < before["mean"] / 2
+    was, now = load_weights(model, vocab=vocab), load_weights(tmp_path / "run")
+    assert (now.config, now.tokenizer, now.vocabulary.words) == (was.config, was.tokenizer, was.vocabulary.words)
+    lines = text.with_name("held.txt").read_text(encoding="utf-8").splitlines()
+    for what, told in ((was, before), (now, after)):
+        found = LanguageModel(what, device="cpu").perplexity(lines)
+        assert told["events"] == found.events
+        for name in ("forward", "backward", "mean", "unknown"):
+            assert told[name] == pytest.approx(getattr(found, name), rel=1e-4), name
+
+
+def test_a_new_vocabulary_gets_a_new_head_on_the_same_body(model, text, tmp_path):
+    held_by_the_start = {}
+
+    def watch(record):
+        if record["kind"] == "train" and not held_by_the_start:
+            held_by_the_start.update(arrays(tmp_path / "run"))  # a run loads from its beginning
+
+    tuned(model, text, tmp_path / "run", "updates=20", vocab="new", show=watch)
+    body = {name: array for name, array in arrays(model).items() if not name.startswith("head.")}
+    assert all(np.array_equal(held_by_the_start[name], array) for name, array in body.items())
+    words = load_weights(tmp_path / "run").vocabulary.words
+    assert words[:3] == ["<S>", "</S>", "<UNK>"]
+    assert set(words[3:]) == set(text.read_text(encoding="utf-8").split())
+    before, after = perplexities(tmp_path / "run")
+    assert after["mean"] < before["mean"] / 2
+
+
+def test_a_model_without_a_head_gets_one(text, tmp_path):
+    save_weights(lively(tiny(), seed=4), tmp_path / "headless")
+    with pytest.raises(ModelError, match="has no head"):
+        tuned(tmp_path / "headless", text, tmp_path / "run", vocab="model")
+    tuned(tmp_path / "headless", text, tmp_path / "run", "updates=10")
+    before, after = perplexities(tmp_path / "run")
+    assert after["mean"] < before["mean"]
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tuned(tmp_path / "headless", text, tmp_path / "given", "updates=2", vocab=str(tmp_path / "vocab.txt"))
+    assert load_weights(tmp_path / "given").vocabulary.words == WORDS
+
+
+def test_a_model_that_only_gets_worse_is_kept_as_it_was(model, text, tmp_path):
+    tuned(model, text, tmp_path / "learned", "updates=20")
+    said = []
+    settings = ("updates=6", "rate=0.5", "evaluate_every=2")
+    tuned(tmp_path / "learned", text, tmp_path / "run", *settings, show=said.append)
+    evaluations = [record["mean"] for record in read_log(tmp_path / "run") if record["kind"] == "evaluation"]
+    before, after = perplexities(tmp_path / "run")
+    assert min(evaluations) > before["mean"] == after["mean"]
+    assert load_weights(tmp_path / "run").training["update"] == 0
+    assert "a lower optimizer.rate" in said[-1]["text"]
+    assert same(arrays(tmp_path / "run"), arrays(tmp_path / "learned"))
+
+
+class _KilledError(Exception):
+    pass
+
+
+def test_an_interrupted_run_ends_as_the_other(model, text, tmp_path):
+    settings = ("updates=12", "checkpoint_every=3", "evaluate_every=4", "dropout.input=0.2")
+    tuned(model, text, tmp_path / "whole", *settings)
+
+    def kill(record):
+        if record["update"] == 8 and record["kind"] == "train":
+            raise _KilledError
+
+    with pytest.raises(_KilledError):
+        tuned(model, text, tmp_path / "run", *settings, show=kill)
+    tuned(model, text, tmp_path / "run", *settings)
+    assert same(arrays(tmp_path / "run"), arrays(tmp_path / "whole"))
+    assert perplexities(tmp_path / "run") == perplexities(tmp_path / "whole")
+    logs = [[{**record, "clock": None} for record in read_log(tmp_path / name)] for name in ("run", "whole")]
+    assert logs[0] == logs[1]
+    assert tuned(model, text, tmp_path / "run", *settings) == tmp_path / "run"  # and once more, when all is done
+    assert same(arrays(tmp_path / "run"), arrays(tmp_path / "whole"))
+
+
+def test_a_run_is_not_taken_for_that_of_another_model_or_text(model, text, tmp_path):
+    tuned(model, text, tmp_path / "run", "updates=2")
+    save_weights(load_weights(model), tmp_path / "other")
+    with pytest.raises(DataError, match="other goes on"):
+        tuned(tmp_path / "other", text, tmp_path / "run", "updates=2")
+    with pytest.raises(DataError, match="made in another way"):
+        tuned(model, text.with_name("held.txt"), tmp_path / "run", "updates=2", held_out=str(text))
+
+
+def test_a_share_of_the_lines_is_held_out(model, text, tmp_path):
+    tuned(model, text, tmp_path / "run", "updates=2", held_out=0.3)
+    corpus = Corpus.open(tmp_path / "run.corpus")
+    held = {
+        tuple(corpus.spellings(corpus.heldout["heldout"].sentence(n))) for n in range(len(corpus.heldout["heldout"]))
+    }
+    read = {tuple(corpus.spellings(corpus.train.sentence(n))) for n in range(len(corpus.train))}
+    assert held
+    assert not held & read
+    assert held | read == {tuple(line.split()) for line in text.read_text(encoding="utf-8").splitlines()}
+    assert sorted(path.name for path in tmp_path.glob("run*")) == ["run", "run.corpus"]
+
+
+def test_words_that_are_split_already_stay_so_for_a_model_that_splits_at_spaces(model, text, tmp_path):
+    whitespace = replace(load_weights(model).tokenizer, name="whitespace")
+    save_weights(replace(load_weights(model), tokenizer=whitespace), tmp_path / "spaces")
+    text.write_text("\n".join(line.replace(" .", ".") for line in domain_lines(20, 5)) + "\n")
+    tuned(tmp_path / "spaces", text, tmp_path / "run", "updates=1")
+    corpus = Corpus.open(tmp_path / "run.corpus")
+    assert corpus.tokenizer == load_weights(tmp_path / "run").tokenizer == whitespace
+    assert corpus.spellings(corpus.train.sentence(0))[-1].endswith(".")
+
+
+def refused(tmp_path, error, match, model, text, *settings, **options):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(error, match=match):
+        tuned(model, text, tmp_path / "run", *settings, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before  # nothing was made
+
+
+@needs_shared
+@pytest.mark.parametrize("kind", ["char_only", "word_char"])
+def test_models_with_an_alphabet_of_their_own_are_refused(kind, text, tmp_path):
+    refused(tmp_path, ModelError, "only models that read bytes", FIXTURES / "efml_toy" / kind, text)
+
+
+def test_models_that_read_words_are_refused(text, tmp_path):
+    words = Vocabulary(WORDS)
+    weights = replace(lively(words_only(len(words)), seed=1), vocabulary=words)
+    save_weights(weights, tmp_path / "model")
+    refused(tmp_path, ModelError, "reads whole words", tmp_path / "model", text)
+
+
+@needs_shared
+def test_a_head_without_a_vocabulary_is_refused_with_both_ways_out(text, tmp_path):
+    refused(tmp_path, ModelError, "--vocab FILE.*--vocab new", FIXTURES / "tf_checkpoint", text)
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_made(model, text, tmp_path):
+    refused(tmp_path, RecipeError, "sizes are those of the model", model, text, "cells=24")
+    refused(tmp_path, RecipeError, "did you mean `train.epochs`", model, text, "epoch=2")
+    refused(tmp_path, InputError, "some text should be held out", model, text, held_out=0)
+    refused(tmp_path, InputError, "no such file", model, text, held_out="nowhere.txt")
+    text.write_text("one line\n")
+    refused(tmp_path, DataError, "(?s)would be held out.*--held-out FILE", model, text, held_out=0.5)
