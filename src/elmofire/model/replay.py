@@ -1,7 +1,9 @@
 """A function of one tensor as a CUDA graph: its many small launches become one, which is what a single short sentence waits for."""
 
+import contextlib
+import gc
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 
 import numpy as np
@@ -34,6 +36,18 @@ class Replay:
             return graph(array)
 
 
+@contextlib.contextmanager
+def nothing_collected() -> Iterator[None]:
+    """A capture is broken off where Python's collector finds an old graph, or pinned memory, to give back."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class _Graph:
     def __init__(self, function: Callable[[Tensor], Tensor], array: NDArray, device: torch.device) -> None:
         self._sent = torch.from_numpy(np.ascontiguousarray(array)).pin_memory()
@@ -47,7 +61,7 @@ class _Graph:
         torch.cuda.synchronize(device)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may go on allocating meanwhile.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with nothing_collected(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._input.copy_(self._sent, non_blocking=True)
             self._received.copy_(function(self._input), non_blocking=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from elmofire.model.replay import nothing_collected
 from elmofire.train.step.forward import Tensors
 from elmofire.train.step.staging import Shape, Staging
 from elmofire.train.stream.batch import Batch, Update
@@ -59,7 +60,7 @@ class OnGpu:
         graph = self._graphs[key]
         if graph is None:
             graph = self._graphs[key] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with nothing_collected(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 work()
             if seed is not None:
                 torch.cuda.manual_seed(seed)
