@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from elmofire.errors import RecipeError
-from elmofire.formats.config import BilmConfig
+from elmofire.formats.config import FORWARD, BilmConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,28 +14,7 @@ class DataSettings:
     reading: str = (
         "sentences"  # whole sentences from a zero state; or "lanes": endless streams whose state is carried, as in 2018
     )
-    lengths: tuple[int, ...] = (
-        4,
-        6,
-        8,
-        10,
-        12,
-        14,
-        16,
-        18,
-        20,
-        22,
-        24,
-        26,
-        28,
-        32,
-        36,
-        40,
-        48,
-        56,
-        64,
-        80,
-    )  # a batch's steps
+    lengths: tuple[int, ...] = (*range(4, 42, 2), 44, 48, 52, 56, 60, 64, 72, 80)  # that a batch's sentences may have, in steps
     steps: int = 20  # of a lane in one update; its gradients end there
     reset: bool = False  # lanes: zero state at every sentence's start
     text: str = "same"  # for both directions; or "different", as in 2018
@@ -188,6 +167,8 @@ class Recipe:
         problems: list[str] = []
         if self.model.head:
             problems.append("`model.head` is given, but comes from the corpus's vocabulary")
+        if FORWARD not in self.model.directions:
+            problems.append("`model.directions` is the backward one alone; both are trained, or the forward one")
         if self.model.encoder.words:
             problems.append("`model.encoder.words` is given, but only models that read characters are trained")
         _raise(problems)

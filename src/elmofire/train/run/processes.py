@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed
 from torch import Tensor
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from elmofire.errors import InputError
 
@@ -83,7 +84,7 @@ def joined(device: str) -> Iterator[Ranks]:
         torch.distributed.destroy_process_group()
 
 
-def _store_of_this_start() -> torch.distributed.Store | None:
+def _store_of_this_start() -> Store | None:
     """Where the ranks of one machine find each other's addresses after `torchrun` has started them again; None: where they always do.
 
     It keeps what the dead ones have written, and one that comes first would try to reach them. Only on one machine is the number of
@@ -93,8 +94,8 @@ def _store_of_this_start() -> torch.distributed.Store | None:
     if variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or variables.get("GROUP_WORLD_SIZE") != "1":
         return None
     host, port = variables["MASTER_ADDR"], int(variables["MASTER_PORT"])
-    store = torch.distributed.TCPStore(host, port, is_master=False, timeout=_TIMEOUT)
-    return torch.distributed.PrefixStore(f"start-{variables['TORCHELASTIC_RESTART_COUNT']}", store)
+    store = TCPStore(host, port, is_master=False, timeout=_TIMEOUT)
+    return PrefixStore(f"start-{variables['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 def _one_piece_of_memory() -> None:

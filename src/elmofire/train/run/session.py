@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from elmofire.errors import DataError, RecipeError
+from elmofire.formats.config import FORWARD
 from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
 from elmofire.model.bilm import BiLM
@@ -61,8 +62,9 @@ class Session:
         weights = start or initial_weights(
             replace(recipe.model, head=len(corpus.vocabulary)), seed=recipe.train.seed, vocabulary=corpus.vocabulary
         )
+        _check_start(weights, corpus)
         self.bilm = BiLM.from_weights(weights).to(ranks.device)
-        self.bilm.tokenizer = corpus.tokenizer
+        self.bilm.tokenizer = start.tokenizer if start else corpus.tokenizer
         self.loss = BatchLoss(
             self.bilm, spellings_of(corpus, weights), recipe.loss, recipe.dropout, precision=self.precision
         ).to(ranks.device)
@@ -195,6 +197,17 @@ class Session:
     def weights(self, training: Mapping[str, Any]) -> Weights:
         """The model as it is now, for a format to write."""
         return replace(self.bilm.weights(), training=training)
+
+
+def _check_start(weights: Weights, corpus: Corpus) -> None:
+    words = weights.vocabulary
+    if not weights.config.head or words is None or words.words != corpus.vocabulary.words:
+        raise DataError(
+            f"the model's head does not predict the words of {corpus.folder}",
+            hint="prepare the text with the model's own vocabulary, or let `elmofire finetune` do so",
+        )
+    if FORWARD not in weights.config.directions:
+        raise DataError("the model reads backward alone; both directions are trained, or the forward one")
 
 
 def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:

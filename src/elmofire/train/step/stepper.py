@@ -97,10 +97,11 @@ class Stepper:
                 objective, losses, after = self._module(tensors, state, per_token)
                 # The gradients of all ranks are averaged, where their sum is wanted.
                 (objective * self._world).backward()
-            self.losses += losses
+            # An update that is not finite is skipped: it leaves nothing behind here either.
+            self.losses += torch.where(losses.isfinite(), losses, 0.0)
             if batch.kept:
-                self.state.hidden[:, :, here].copy_(after.hidden)
-                self.state.memory[:, :, here].copy_(after.memory)
+                self.state.hidden[:, :, here].copy_(after.hidden.nan_to_num(0.0, 0.0, 0.0))
+                self.state.memory[:, :, here].copy_(after.memory.nan_to_num(0.0, 0.0, 0.0))
 
         if self._gpu is None:
             torch.manual_seed(seed)
