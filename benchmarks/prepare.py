@@ -8,11 +8,13 @@ the held-out text runs along.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from records import keep
 
@@ -25,25 +27,33 @@ HELD_OUT = "heldout"
 PROCESSES = 2
 
 
+class Taken(NamedTuple):
+    """What a command took."""
+
+    seconds: float
+    processor_seconds: float  # of all cores, whatever else the machine does
+    peak: int  # bytes
+
+
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         here = Path(made)
         for run in ("first", "second"):
-            seconds, peak = timed(*line(folder, ".txt.bz3", here / run))
-            told(Corpus.open(here / run), run, seconds, peak, compressed=True)
+            taken = timed(*line(folder, ".txt.bz3", here / run))
+            told(Corpus.open(here / run), run, taken, compressed=True)
         if differing := different(here / "first", here / "second"):
             raise SystemExit(f"the second run gave other bytes: {differing}")
         for name in [*FILES, HELD_OUT]:
             with (here / f"{name}.txt").open("w", encoding="utf-8") as file:
                 file.writelines(f"{text}\n" for text in read_lines(str(folder / f"{name}.txt.bz3")))
-        seconds, peak = timed(*line(here, ".txt", here / "plain"))
-        told(Corpus.open(here / "plain"), "plain", seconds, peak, compressed=False)
+        taken = timed(*line(here, ".txt", here / "plain"))
+        told(Corpus.open(here / "plain"), "plain", taken, compressed=False)
         if differing := different(here / "first", here / "plain") - {"corpus.json"}:
             raise SystemExit(f"plain files gave other bytes: {differing}")
 
         corpus, archive = here / "first", here / "archive"
-        packing, packing_peak = timed("prepare", "pack", str(corpus), str(archive), "--processes", str(PROCESSES))
-        unpacking, peak = timed("prepare", "unpack", str(archive), str(here / "back"), "--processes", str(PROCESSES))
+        packing = timed("prepare", "pack", str(corpus), str(archive), "--processes", str(PROCESSES))
+        unpacking = timed("prepare", "unpack", str(archive), str(here / "back"), "--processes", str(PROCESSES))
         if differing := different(corpus, here / "back"):
             raise SystemExit(f"unpacking gave other bytes: {differing}")
         size = sum(file.stat().st_size for file in archive.iterdir())
@@ -57,10 +67,12 @@ def main(folder: Path) -> None:
             bytes=size,
             pieces=len(list(archive.iterdir())),
             bits_per_token=round(8 * size / tokens, 3),
-            pack_seconds=round(packing, 1),
-            pack_peak_mb=round(packing_peak / 2**20),
-            unpack_seconds=round(unpacking, 1),
-            unpack_peak_mb=round(peak / 2**20),
+            pack_seconds=round(packing.seconds, 1),
+            pack_processor_seconds=round(packing.processor_seconds, 1),
+            pack_peak_mb=round(packing.peak / 2**20),
+            unpack_seconds=round(unpacking.seconds, 1),
+            unpack_processor_seconds=round(unpacking.processor_seconds, 1),
+            unpack_peak_mb=round(unpacking.peak / 2**20),
         )
 
 
@@ -71,15 +83,16 @@ def line(folder: Path, suffix: str, output: Path) -> list[str]:
     return ["prepare", *texts, *OPTIONS, "--processes", str(PROCESSES), "--output", str(output)]
 
 
-def told(corpus: Corpus, run: str, seconds: float, peak: int, *, compressed: bool) -> None:
+def told(corpus: Corpus, run: str, taken: Taken, *, compressed: bool) -> None:
     keep(
         "prepare",
         step="prepare",
         run=run,
         compressed=compressed,
         processes=PROCESSES,
-        minutes=round(seconds / 60, 2),
-        peak_mb=round(peak / 2**20),
+        minutes=round(taken.seconds / 60, 2),
+        processor_minutes=round(taken.processor_seconds / 60, 2),
+        peak_mb=round(taken.peak / 2**20),
         sentences=corpus.train.sentences,
         tokens=corpus.train.tokens,
         types=corpus.table["report"]["words"]["types"],
@@ -88,16 +101,21 @@ def told(corpus: Corpus, run: str, seconds: float, peak: int, *, compressed: boo
     )
 
 
-def timed(*command: str) -> tuple[float, int]:
-    """Seconds, and the most memory in bytes, of a command."""
-    start, peak = time.monotonic(), 0
+def timed(*command: str) -> Taken:
+    start, before, peak = time.monotonic(), processor_seconds(), 0
     process = subprocess.Popen([sys.executable, "-m", "elmofire", *command], stdout=subprocess.DEVNULL)
     while process.poll() is None:
         peak = max(peak, sum(map(own_memory, family(process.pid))))
         time.sleep(0.1)
     if process.returncode:
         raise SystemExit(f"the command failed with {process.returncode}")
-    return time.monotonic() - start, peak
+    return Taken(time.monotonic() - start, processor_seconds() - before, peak)
+
+
+def processor_seconds() -> float:
+    """Of all commands so far and their workers."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def family(pid: int) -> list[int]:

@@ -74,15 +74,17 @@ def slow_sentences(
         steps = len(sentence) + 1
         windows = math.ceil(steps / grid[-1])
         fitting = [length for length in grid if length * windows >= steps]
-        key = (fitting[0] if windows <= 2 else grid[-1], windows)
+        key = (fitting[0], windows) if windows <= 2 else (grid[-1], 3)
         buckets.setdefault(key, []).append(number)
     groups = []
     for (steps, windows), members in buckets.items():
+        if windows == 3:
+            members.sort(key=lambda number: len(text[number]))
         rows = max(multiple, math.floor(tokens / steps / multiple + 0.5) * multiple)
-        groups += [
-            (members[first], steps, rows, windows, members[first : first + rows])
-            for first in range(0, len(members), rows)
-        ]
+        for first in range(0, len(members), rows):
+            group = members[first : first + rows]
+            needed = math.ceil((len(text[group[-1]]) + 1) / steps) if windows == 3 else windows
+            groups.append((members[first], steps, rows, needed, group))
     return [
         (steps, rows, window, members)
         for _, steps, rows, windows, members in sorted(groups)

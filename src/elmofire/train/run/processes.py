@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.distributed
 from torch import Tensor
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from elmofire.errors import InputError
 
@@ -75,27 +74,28 @@ def joined(device: str) -> Iterator[Ranks]:
         with _own_stream(place):
             yield Ranks(0, 1, place)
         return
-    store = _store_of_this_start()
-    numbers = {} if store is None else {"store": store, "rank": int(os.environ["RANK"]), "world_size": world}
-    torch.distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=_TIMEOUT, **numbers)
+    backend = "nccl" if place.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, timeout=_TIMEOUT, **_meeting_place(world))
     try:
         yield Ranks(torch.distributed.get_rank(), world, place)
     finally:
         torch.distributed.destroy_process_group()
 
 
-def _store_of_this_start() -> Store | None:
-    """Where the ranks of one machine find each other's addresses after `torchrun` has started them again; None: where they always do.
+def _meeting_place(world: int) -> dict[str, Any]:
+    """Where ranks on one machine find each other's addresses, if `torchrun` may have started them again; elsewhere, what torch chooses.
 
-    It keeps what the dead ones have written, and one that comes first would try to reach them. Only on one machine is the number of
-    starts the same for all ranks.
+    Its own place keeps what the dead ones have written there, and a rank that comes early would try to reach them. Only on one machine
+    is the number of starts the same for all ranks.
     """
     variables = os.environ
     if variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or variables.get("GROUP_WORLD_SIZE") != "1":
-        return None
-    host, port = variables["MASTER_ADDR"], int(variables["MASTER_PORT"])
-    store = TCPStore(host, port, is_master=False, timeout=_TIMEOUT)
-    return PrefixStore(f"start-{variables['TORCHELASTIC_RESTART_COUNT']}", store)
+        return {}
+    from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    place = TCPStore(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]), is_master=False, timeout=_TIMEOUT)
+    store = PrefixStore(f"start-{variables['TORCHELASTIC_RESTART_COUNT']}", place)
+    return {"store": store, "rank": int(variables["RANK"]), "world_size": world}
 
 
 def _one_piece_of_memory() -> None:

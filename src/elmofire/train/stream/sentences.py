@@ -25,7 +25,8 @@ class Sentences:
     """Plans of updates, each of the same number of steps in all rows; every epoch has the same number of them.
 
     A bucket holds the sentences whose steps fit a length of the grid. Those longer than the last are read in as few windows of one
-    length as will do, which follow each other as updates whose state is carried: there are buckets for each number of windows.
+    length as will do, which follow each other as updates whose state is carried. The few that need more than two windows make one
+    bucket, in the order of their lengths in every epoch, so that a group has hardly more windows than its sentences need.
     """
 
     def __init__(self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int) -> None:
@@ -36,13 +37,15 @@ class Sentences:
         self._streams = directions if data.text == "different" else 1
         grid = np.array(data.lengths)
         windows = -(-text.steps // grid[-1])
-        # Sentences of more than two windows are too few to be told apart by length.
-        length = np.where(windows > 2, len(grid) - 1, np.searchsorted(grid, -(-text.steps // windows)))
-        bucket = (windows - 1) * len(grid) + length
+        bucket = (windows - 1) * len(grid) + np.searchsorted(grid, -(-text.steps // windows))
+        bucket[windows > 2] = 3 * len(grid) - 1
         # Numbers of one or two bytes are sorted in linear time.
         bucket = bucket.astype(np.min_scalar_type(bucket.max()))
         self._by_bucket = np.argsort(bucket, kind="stable")
         sizes = np.bincount(bucket)
+        self._sorted = int(sizes[-1]) if len(sizes) == 3 * len(grid) else 0  # sentences at the end that stay in their order
+        last = self._by_bucket[len(bucket) - self._sorted :]
+        last[:] = last[np.argsort(text.steps[last], kind="stable")]
         used = np.flatnonzero(sizes)
         sizes = sizes[used]
         self._buckets = np.cumsum([0, *sizes])  # where each begins among `_by_bucket`
@@ -54,7 +57,9 @@ class Sentences:
         self._firsts = self._buckets[of_group] + in_bucket * rows[of_group]  # of a group, among sentences by bucket
         self._counts = np.minimum(rows[of_group], self._buckets[of_group + 1] - self._firsts)
         self._shapes = np.stack([lengths, rows], axis=1)[of_group]
-        self._windows = (used // len(grid) + 1)[of_group]
+        longest = text.steps[self._by_bucket[self._firsts + self._counts - 1]]
+        self._windows = np.minimum(used // len(grid) + 1, 2)[of_group]
+        self._windows = np.where(used[of_group] < 2 * len(grid), self._windows, -(-longest // grid[-1]))
         self.updates_per_epoch = int(self._windows.sum())
         self._epochs = Epochs(self._order)
 
@@ -86,7 +91,8 @@ class Sentences:
             chosen = sentences[first : first + count]
             offsets = np.full(count, window * steps)
             counts = np.minimum(self._text.steps[chosen] - offsets, steps)
-            segments.append(Segments(np.arange(count), np.zeros(count, np.int64), chosen, offsets, counts))
+            there = np.flatnonzero(counts > 0)
+            segments.append(Segments(there, np.zeros_like(there), *(a[there] for a in (chosen, offsets, counts))))
         if len(segments) < self._directions:
             segments *= self._directions
         kept = window + 1 < self._windows[group]
@@ -126,5 +132,6 @@ class Sentences:
         random = generator(self._seed, Purpose.SENTENCES, epoch, stream)
         sentences = self._by_bucket.copy()
         for first, last in zip(self._buckets[:-1], self._buckets[1:], strict=True):
-            random.shuffle(sentences[first:last])
+            if last <= len(sentences) - self._sorted:
+                random.shuffle(sentences[first:last])
         return sentences
