@@ -1,20 +1,20 @@
-"""A part-of-speech tagger, with and without a model's vectors: what do they gain?
+"""A part-of-speech tagger with and without a model's vectors: what do they gain?
 
-Run: python examples/tagger.py --model ko-small TRAIN.conllu DEV.conllu TEST.conllu [--tags xpos]
+Run: python examples/tagger.py --model MODEL TRAIN.conllu DEV.conllu TEST.conllu [--tags xpos]
 
-Both taggers are the same: what is known of a word from the training part (itself, its beginnings and ends, if they were seen there at
-least twice), a biLSTM over the sentence, a softmax. One of them also gets the model's layers, frozen and mixed by weights that it learns.
-Each is trained with several seeds; the epoch that is best on the dev part is the one whose accuracy on the test part counts.
+Both taggers know a word by what the training part holds at least twice: itself, its first and its last letters. Then come a biLSTM over
+the sentence and a softmax. One of the two also gets the model's layers, frozen, mixed by weights that it learns. Each is trained with
+several seeds, and its epoch that is best on the dev part counts.
 """
 # ruff: noqa: T201
 
 import argparse
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
+from unicodedata import normalize
 
 import torch
 from torch import Tensor, nn
@@ -24,85 +24,60 @@ from elmofire import Embedder, ScalarMix
 
 COLUMNS = {"upos": 3, "xpos": 4}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+PADDING, NEVER_SEEN = -100, -1  # in the place of a tag
 
 
 class Batch(NamedTuple):
-    """Sentences side by side, the longest first; B of them, T tokens long."""
+    """B sentences side by side, the longest first, of T tokens."""
 
-    lengths: Tensor  # (B,), on the CPU
-    features: Tensor  # (B, T, kinds of features), 0: unknown
-    tags: Tensor  # (B, T), -1: a tag that training never saw, -100: padding
-    unseen: Tensor  # (B, T), whether the word is not in the training part
+    lengths: Tensor  # (B,)
+    features: Tensor  # (B, T, kinds of features); 0 is unknown
+    tags: Tensor  # (B, T)
+    new: Tensor  # (B, T), whether the training part lacks the word
     layers: list[Tensor]  # of the model, each (B, T, width)
-
-
-class Tagger(nn.Module):
-    def __init__(self, features: int, kinds: int, tags: int, layers: int, width: int) -> None:
-        super().__init__()
-        self.features = nn.Embedding(features, 32)
-        self.mix = ScalarMix(layers) if layers else None
-        self.lstm = nn.LSTM(32 * kinds + width, 128, batch_first=True, bidirectional=True)
-        self.scores = nn.Linear(256, tags)
-        self.dropout = nn.Dropout(0.5)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """(B, T, tags)"""
-        inputs = [self.features(batch.features).flatten(2)]
-        if self.mix is not None:
-            inputs.append(self.mix(batch.layers))
-        packed = pack_padded_sequence(self.dropout(torch.cat(inputs, dim=2)), batch.lengths, batch_first=True)
-        read, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
-        return self.scores(self.dropout(read))
 
 
 def read_sentences(path: str, column: int) -> Iterator[tuple[list[str], list[str]]]:
     """Words and tags of each sentence; multiword tokens and empty nodes are left out."""
     for block in Path(path).read_text(encoding="utf-8").split("\n\n"):
-        rows = [line.split("\t") for line in block.splitlines() if line[:1].isdecimal()]
+        rows = [line.split("\t") for line in block.splitlines()]
         rows = [row for row in rows if row[0].isdecimal()]
         if rows:
             yield [row[1] for row in rows], [row[column] for row in rows]
 
 
 def features_of(word: str) -> list[str]:
-    """The word, its ends and beginnings; letters taken apart, so that a Hangul syllable shows the ending that is melted into it."""
-    letters = unicodedata.normalize("NFD", word)
-    ends = [f"-{letters[-length:]}" for length in (1, 2, 3, 4, 6, 8)]
-    beginnings = [f"{letters[:length]}-" for length in (2, 4)]
-    shape = "".join(sorted({unicodedata.category(letter)[0] for letter in letters})) + str(min(len(letters), 9))
-    return [word, *ends, *beginnings, f"={shape}"]
+    """The word, its ends and beginnings; also of letters taken apart, as the last one of a Hangul syllable may be an ending."""
+    forms = (word, normalize("NFD", word))
+    ends = [f"-{form[-length:]}" for form in forms for length in (1, 2, 3, 4)]
+    beginnings = [f"{form[:length]}-" for form in forms for length in (1, 2, 3)]
+    return [word, *ends, *beginnings]
 
 
 class Treebank:
-    """The three parts as batches; features, tags and words are numbered by the training part."""
+    """Three parts as batches; features and tags are numbered by the training part."""
 
     def __init__(self, paths: list[str], column: int, elmo: Embedder) -> None:
         parts = [list(read_sentences(path, column)) for path in paths]
-        words = {word for sentence, _ in parts[0] for word in sentence}
+        self.words = Counter(word for sentence, _ in parts[0] for word in sentence)
         counts = Counter(feature for sentence, _ in parts[0] for word in sentence for feature in features_of(word))
         known = [feature for feature, count in counts.items() if count > 1]
-        self.features = {feature: number for number, feature in enumerate(known, 1)}
+        self.features = {feature: number for number, feature in enumerate(known, start=1)}
         self.tags = {tag: number for number, tag in enumerate(sorted({tag for _, tags in parts[0] for tag in tags}))}
-        self.kinds = len(features_of("word"))
-        self.train, self.dev, self.test = (list(self._batches(part, words, elmo)) for part in parts)
+        self.train, self.dev, self.test = (list(self._batches(part, elmo)) for part in parts)
 
-    def _batches(
-        self, part: list[tuple[list[str], list[str]]], words: set[str], elmo: Embedder, rows: int = 32
-    ) -> Iterator[Batch]:
-        """Sentences of about one length lie side by side, so that there is little padding."""
+    def _batches(self, part: list[tuple[list[str], list[str]]], elmo: Embedder, rows: int = 32) -> Iterator[Batch]:
+        """Sentences of about the same length lie side by side, so that there is little padding."""
         part = sorted(part, key=lambda sentence: -len(sentence[0]))
-        vectors = elmo.embed([sentence for sentence, _ in part], layers="all")  # each (layers, tokens, width)
+        vectors = elmo.embed([words for words, _ in part], layers="all")  # of each sentence (layers, T, width)
         for first in range(0, len(part), rows):
-            some = part[first : first + rows]
-            numbers = [[self._numbers(word) for word in sentence] for sentence, _ in some]
-            tags = [[self.tags.get(tag, -1) for tag in tags] for _, tags in some]
-            unseen = [[word not in words for word in sentence] for sentence, _ in some]
-            layers = zip(*(torch.from_numpy(array) for array in vectors[first : first + rows]), strict=True)
+            sentences, tags = zip(*part[first : first + rows], strict=True)
+            layers = zip(*vectors[first : first + rows], strict=True)
             yield Batch(
-                torch.tensor([len(sentence) for sentence, _ in some]),
-                padded(numbers),
-                padded(tags, filling=-100),
-                padded(unseen),
+                torch.tensor([len(words) for words in sentences]),
+                padded([self._numbers(word) for word in words] for words in sentences),
+                padded(([self.tags.get(tag, NEVER_SEEN) for tag in row] for row in tags), filling=PADDING),
+                padded([word not in self.words for word in words] for words in sentences),
                 [padded(layer) for layer in layers],
             )
 
@@ -110,71 +85,83 @@ class Treebank:
         return [self.features.get(feature, 0) for feature in features_of(word)]
 
 
-def padded(rows: Iterable[Tensor | list], filling: int = 0) -> Tensor:
+def padded(rows: Iterable, filling: int = 0) -> Tensor:
     return pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True, padding_value=filling).to(DEVICE)
 
 
-def train(treebank: Treebank, *, vectors: bool, seed: int, epochs: int) -> tuple[float, float, list[float]]:
-    """Accuracy on the test part, of all words and of unseen ones, and the shares of the layers."""
+class Tagger(nn.Module):
+    def __init__(self, treebank: Treebank, *, with_model: bool) -> None:
+        super().__init__()
+        example = treebank.train[0]
+        self.features = nn.Embedding(len(treebank.features) + 1, 32)
+        nn.init.normal_(self.features.weight, std=0.3)
+        self.mix = ScalarMix(len(example.layers)) if with_model else None
+        width = 32 * example.features.shape[2] + (example.layers[0].shape[2] if with_model else 0)
+        self.lstm = nn.LSTM(width, 128, batch_first=True, bidirectional=True)
+        self.scores = nn.Linear(256, len(treebank.tags))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """(B, T, tags)"""
+        known = [self.features(batch.features).flatten(start_dim=2)]
+        if self.mix is not None:
+            known.append(self.mix(batch.layers))
+        inputs = pack_padded_sequence(self.dropout(torch.cat(known, dim=2)), batch.lengths, batch_first=True)
+        outputs, _ = pad_packed_sequence(self.lstm(inputs)[0], batch_first=True)
+        return self.scores(self.dropout(outputs))
+
+
+def train(treebank: Treebank, *, with_model: bool, seed: int, epochs: int) -> tuple[float, float, list[float]]:
+    """Percent right of the test part, of all its words and of new ones; and the shares of the layers."""
     torch.manual_seed(seed)
-    layers = treebank.train[0].layers if vectors else []
-    width = layers[0].shape[2] if vectors else 0
-    tagger = Tagger(len(treebank.features) + 1, treebank.kinds, len(treebank.tags), len(layers), width).to(DEVICE)
-    optimizer = torch.optim.Adam(tagger.parameters(), lr=2e-3)
+    tagger = Tagger(treebank, with_model=with_model).to(DEVICE)
+    optimizer = torch.optim.Adam(tagger.parameters(), lr=5e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
     best, result = -1.0, (0.0, 0.0, [])
     for _ in range(epochs):
         tagger.train()
         for number in torch.randperm(len(treebank.train)).tolist():
             batch = treebank.train[number]
-            loss = nn.functional.cross_entropy(tagger(batch).flatten(0, 1), batch.tags.flatten())
             optimizer.zero_grad()
-            loss.backward()
+            nn.functional.cross_entropy(tagger(batch).flatten(0, 1), batch.tags.flatten()).backward()
             optimizer.step()
-        reached, _ = accuracy(tagger, treebank.dev)
-        if reached > best:
-            shares = tagger.mix.shares.tolist() if tagger.mix is not None else []
-            best, result = reached, (*accuracy(tagger, treebank.test), shares)
+        schedule.step()
+        if (reached := right(tagger, treebank.dev)[0]) > best:
+            best = reached
+            result = (*right(tagger, treebank.test), tagger.mix.shares.tolist() if tagger.mix else [])
     return result
 
 
 @torch.no_grad()
-def accuracy(tagger: Tagger, batches: list[Batch]) -> tuple[float, float]:
-    """Percent of all words, and of those that the training part does not have."""
+def right(tagger: Tagger, batches: list[Batch]) -> tuple[float, float]:
+    """Percent of all words, and of new ones."""
     tagger.eval()
-    right, unseen = [], []
-    for batch in batches:
-        there = batch.tags != -100
-        right.append((tagger(batch).argmax(dim=2) == batch.tags)[there])
-        unseen.append(batch.unseen[there])
-    correct, new = torch.cat(right).float(), torch.cat(unseen)
-    return 100 * correct.mean().item(), 100 * correct[new].mean().item()
-
-
-def shown(name: str, figures: list[float]) -> str:
-    return f"{name:<28}{mean(figures):6.2f}  ({min(figures):.2f} to {max(figures):.2f})"
+    there = [batch.tags != PADDING for batch in batches]
+    hits = torch.cat([(tagger(batch).argmax(2) == batch.tags)[own] for batch, own in zip(batches, there, strict=True)])
+    new = torch.cat([batch.new[own] for batch, own in zip(batches, there, strict=True)])
+    return 100 * hits.float().mean().item(), 100 * hits[new].float().mean().item()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs=3, metavar="CONLLU", help="the training, dev and test part")
+    parser.add_argument("parts", nargs=3, metavar="CONLLU", help="training, dev and test part")
     parser.add_argument("--model", required=True, help="a name or a folder")
     parser.add_argument("--tags", choices=list(COLUMNS), default="upos")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=15)
-    options = parser.parse_args()
-    treebank = Treebank(options.paths, COLUMNS[options.tags], Embedder.load(options.model, device=DEVICE))
-    runs = {
-        name: [train(treebank, vectors=vectors, seed=seed, epochs=options.epochs) for seed in range(options.seeds)]
-        for name, vectors in (("words alone", False), (f"with {options.model}", True))
-    }
-    print(f"{options.tags}: {len(treebank.tags)} tags, accuracy on the test part, mean of {options.seeds} seeds")
-    for name, found in runs.items():
-        print(shown(name, [everywhere for everywhere, _, _ in found]))
-        print(shown("  words not seen in training", [unseen for _, unseen, _ in found]))
-    without, beside = (mean(everywhere for everywhere, _, _ in found) for found in runs.values())
-    print(f"gain {beside - without:.2f}: {100 * (beside - without) / (100 - without):.0f}% fewer errors")
-    shares = zip(*(shares for _, _, shares in list(runs.values())[1]), strict=True)
-    print("shares of the layers", *(f"{mean(share):.2f}" for share in shares))
+    parser.add_argument("--epochs", type=int, default=10)
+    given = parser.parse_args()
+    treebank = Treebank(given.parts, COLUMNS[given.tags], Embedder.load(given.model))
+    print(f"{given.tags}, {len(treebank.tags)} tags: percent right, mean of {given.seeds} seeds (least to most)")
+    means, shares = [], []
+    for name, with_model in (("words alone", False), (f"with {given.model}", True)):
+        runs = [train(treebank, with_model=with_model, seed=seed, epochs=given.epochs) for seed in range(given.seeds)]
+        everywhere, new, shares = zip(*runs, strict=True)
+        cells = [f"{mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" for found in (everywhere, new)]
+        print(f"{name:<20}  {cells[0]}   new words {cells[1]}", flush=True)
+        means.append(mean(everywhere))
+    gain = means[1] - means[0]
+    print(f"{'gain':<20}  {gain:.2f}, {gain / max(100 - means[0], 1e-9):.0%} of the errors")
+    print(f"{'shares of layers':<20}  {', '.join(f'{mean(share):.2f}' for share in zip(*shares, strict=True))}")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def outcome(run: Path) -> dict[str, Any]:
         "tensors": newest.tensors,
         "run.json": read_run(run),
         "best": {file.name: file.read_bytes() for file in sorted(best.iterdir())},
-        "files": sorted(path.name for path in [*run.iterdir(), *(run / "checkpoints").iterdir()]),
+        "files": sorted(path.name for path in run.iterdir()),
     }
 
 

@@ -62,12 +62,13 @@ def run(
     kernels = _kernels(sizes, hopper=hopper)
     flat = [] if ready else [tensor for layer in _by_cell(weights) for tensor in layer]
     given = [inputs, state.hidden, state.memory, *flat]
-    if ready and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)):
+    packed = weights.packed if ready else None
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)):
+        packed = packed or pack(sizes, _by_cell(weights))  # pyright: ignore[reportArgumentType]
         outputs, hidden, memory, _ = waves.forward(
-            sizes, kernels, inputs, weights.packed, state.hidden, state.memory, rows, save=False
+            sizes, kernels, inputs, packed, state.hidden, state.memory, rows, save=False
         )
     else:
-        packed = weights.packed if ready else None
         outputs, hidden, memory = _Lstmp.apply(sizes, kernels, rows, packed, *given)  # type: ignore[misc]
     return outputs, LstmState(hidden, memory)
 
@@ -111,14 +112,12 @@ class _Lstmp(torch.autograd.Function):
         layers: list[Layer] = [flat[k : k + 4] for k in range(0, len(flat), 4)]
         if packed is None:
             packed = pack(sizes, layers)
-        save = any(ctx.needs_input_grad)
         outputs, hidden_after, memory_after, buffers = waves.forward(
-            sizes, kernels, inputs, packed, hidden, memory, rows, save=save
+            sizes, kernels, inputs, packed, hidden, memory, rows, save=True
         )
-        if save:
-            ctx.call = (sizes, kernels, rows, packed, buffers)
-            ctx.given = (inputs, hidden, memory)
-            ctx.layers = layers
+        ctx.call = (sizes, kernels, rows, packed, buffers)
+        ctx.given = (inputs, hidden, memory)
+        ctx.layers = layers
         return outputs, hidden_after, memory_after
 
     @staticmethod

@@ -1,5 +1,6 @@
 """How much memory a run will need: measured on small batches before it starts; and into how many parts its updates are split to fit."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from elmofire.train.stream.stream import Stream
 
 _SPARE = 0.95  # of what is free, since the allocator leaves gaps
 CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
-_MOST_PARTS = 256
+_GRAPH = 40 << 20  # bytes of a captured graph of some hundred kernels, which it does not see either
+_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = 128  # of the small batches
 EVALUATION_TOKENS = 8192  # that are read at once
 
 
@@ -24,6 +27,7 @@ class Fit:
     """How updates are run, and the bytes that are expected for it; None where nobody asks, on a CPU."""
 
     parts: int
+    graphs: bool
     needed: int | None = None
     limit: int | None = None
 
@@ -41,40 +45,41 @@ def fit_in_memory(
     open_parts: Callable[[int], Stream],
     parts: int | None,
 ) -> Fit:
-    """As few parts as fit, or those that were given.
+    """As few parts as fit, or those that were given; and graphs, where there is room for them.
 
     The bytes of a batch grow with its rows in a straight line: two small ones tell how.
     """
     if ranks.device.type != "cuda":
-        return Fit(parts or 1)
+        return Fit(parts or 1, graphs=False)
     limit = _limit(recipe, ranks.device)
     whole = open_parts(1)
-    steps, rows = max(whole.shapes(), key=lambda shape: shape[0] * shape[1])
+    steps, _ = max(whole.shapes(), key=math.prod)
     words = max(whole.most_words(50).values())
-    few = min(128, rows)
+    # Evaluations lie beside the training's memory, and a mean of the weights takes their place while they run.
     fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT
-    # Evaluations lie beside it, and a mean of the weights takes their place while they run.
     fixed += _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
     fixed += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
-    used = [_bytes_of(loss, parameters, recipe, steps, count, words) for count in (few, 2 * few)]
-    each = (used[1] - used[0]) / few
-    others = used[0] - each * few
-
-    def needed(parts: int) -> int:
-        return int(fixed + others + each * rows / parts)
-
-    tried = [parts] if parts else [n for n in range(1, _MOST_PARTS + 1) if n == 1 or rows // n >= few]
-    fitting = next((n for n in tried if needed(n) <= limit), None)
-    if fitting is None:
+    one, two = (_bytes_of(loss, parameters, recipe, steps, rows, words) for rows in (_ROWS, 2 * _ROWS))
+    each = (two - one) / (_ROWS * steps)
+    ways = [
+        Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit)
+        for n in ([parts] if parts else _PARTS)
+        for stream in [whole if n == 1 else open_parts(n)]
+        for cells, graph_bytes in [(max(map(math.prod, stream.shapes())), _GRAPH * stream.number_of_kinds)]
+        for graphs in (True, False)
+    ]
+    fit = next((way for way in ways if way.needed is not None and way.needed <= limit), None)
+    if fit is None:
+        least = ways[-1]
         raise RecipeError(
-            f"at least {needed(tried[-1]) / 1e9:.1f} GB are needed, with updates in {tried[-1]} parts, but there are "
+            f"about {(least.needed or 0) / 1e9:.1f} GB are needed, with updates in {least.parts} parts, but there are "
             f"{limit / 1e9:.1f} GB",
             hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
         )
     if recipe.train.memory_gb is not None:
         total = torch.cuda.get_device_properties(ranks.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, (limit - CONTEXT) / total), ranks.device)
-    return Fit(fitting, needed(fitting), limit)
+    return fit
 
 
 def _limit(recipe: Recipe, device: torch.device) -> int:

@@ -85,7 +85,7 @@ class Session:
             world=ranks.world,
             state_rows=self.fit.parts * self.stream.carried_rows,
             most_words=self.stream.most_words() if ranks.device.type == "cuda" else {},
-            graphs=ranks.world == 1,
+            graphs=self.fit.graphs and ranks.world == 1,
         )
         self.stepper.make_ready(self.stream.kinds())
         self.progress = Progress()
@@ -98,7 +98,7 @@ class Session:
             rank=self.ranks.rank,
             world=self.ranks.world,
             parts=parts,
-            row_multiple=GPU_ROWS if self.ranks.device.type == "cuda" else 1,
+            row_multiple=max(GPU_ROWS // parts, 16) if self.ranks.device.type == "cuda" else 1,
         )
 
     def made(self, update: Update) -> None:

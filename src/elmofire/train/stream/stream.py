@@ -94,6 +94,10 @@ class Stream:
         """One update of every shape that will come, with a state that is carried and without."""
         return map(self.build, self._reading.kinds())
 
+    @property
+    def number_of_kinds(self) -> int:
+        return sum(1 for _ in self._reading.kinds())
+
     def most_words(self, sample: int = 200) -> dict[tuple[int, int], int]:
         """How many distinct words the batches of each shape have at most, among about `sample` updates; others may have more."""
         most = dict.fromkeys(self.shapes(), 0)
