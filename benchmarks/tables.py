@@ -49,6 +49,28 @@ def startup() -> list[list[str]]:
     return rows
 
 
+def pretrain() -> list[list[str]]:
+    head = ["run", "device", "tokens an update", "tokens/s", "ms an update (least to most of 100)", "filled", "idle"]
+    rows = [[*head, "waiting for data", "seconds to full speed", "memory, GB (estimate)"]]
+    for record in newest("pretrain", "cell", "device"):
+        times = record["milliseconds_of_100"]
+        rows.append(
+            [
+                f"{record['cell']}, {record['seconds']:.0f} s",
+                record["device"],
+                f"{record['tokens_per_update']:,}",
+                f"{record['tokens_per_second']:,}",
+                f"{record['milliseconds_per_update']:.2f} ({times['least']:.2f} to {times['most']:.2f})",
+                f"{100 * record['filled']:.1f}%",
+                f"{100 * record['idle']:.1f}%",
+                f"{100 * record['waited']:.2f}%",
+                f"{record['seconds_to_full_speed']:.0f}",
+                f"{record['memory_used'] / 1e9:.1f} ({record['memory_estimate'] / 1e9:.1f})",
+            ]
+        )
+    return rows
+
+
 def exactness() -> list[list[str]]:
     rows = [["against", "engine", "numbers", "largest error", "largest beyond 1e-5 relative (bound 2e-6)"]]
     for record in sorted(newest("exactness", "engine", "case"), key=lambda record: record["case"]):
@@ -172,6 +194,7 @@ TABLES = {
     "embed_errors": embed_errors,
     "lstmp": lstmp,
     "loading": loading,
+    "pretrain": pretrain,
     "startup": startup,
     "exactness": exactness,
     "allennlp": allennlp,
