@@ -103,6 +103,20 @@ def train(corpus: Path, run: Path, recipe: Recipe | str, show: Callable[[dict[st
     pretrain(recipe, data=corpus, output=run, device="cpu", show=show or (lambda record: None))
 
 
+def interrupted_at(update: int, corpus: Path, run: Path, recipe: Recipe) -> None:
+    """Start a run and end it after an update, which is one with a line in the log."""
+
+    def show(record: dict[str, Any]) -> None:
+        if record["update"] == update and record["kind"] == "train":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        train(corpus, run, recipe, show)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the run has ended before")
+
+
 def outcome(run: Path) -> dict[str, Any]:
     """All that a run left, but for what the clock says."""
     newest = Checkpoints(run / "checkpoints").newest()

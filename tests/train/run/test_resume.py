@@ -3,13 +3,12 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from train.run import kills, small_runs
-from train.run.small_runs import RECIPES, assert_same, outcome
+from train.run.small_runs import RECIPES, assert_same, interrupted_at, outcome
 
 from elmofire.errors import DataError, RecipeError
 from elmofire.formats import load_weights
@@ -21,7 +20,7 @@ from elmofire.train.run.log import read_log
 from elmofire.train.run.loop import pretrain
 from elmofire.train.run.processes import Ranks
 from elmofire.train.run.session import Session
-from elmofire.train.settings import OptimizerSettings, TrainSettings
+from elmofire.train.settings import OptimizerSettings
 
 _SHORT = replace(RECIPES["sentences"], train=replace(RECIPES["sentences"].train, updates=20))
 
@@ -46,21 +45,9 @@ def uninterrupted(corpus, tmp_path_factory):
     return outcome(run)
 
 
-def interrupted_at(update: int, corpus: Path, run: Path, recipe=_SHORT) -> None:
-    """Start a run and end it after an update, which is one with a line in the log."""
-
-    def show(record):
-        if record["update"] == update and record["kind"] == "train":
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        small_runs.train(corpus, run, recipe, show)
-
-
 def test_twenty_kills_at_random_moments_change_nothing():
     program = """
 import os, random, signal, time
-from pathlib import Path
 from train.run import kills, small_runs
 from train.run.small_runs import UPDATES, assert_same, newest_update, outcome
 from elmofire.train.run import records
@@ -128,7 +115,7 @@ def test_one_who_asks_it_to_end_gets_a_checkpoint_of_the_last_update(corpus, tmp
 
 
 def test_a_broken_checkpoint_is_left_out_with_a_warning_for_the_one_before(corpus, tmp_path, uninterrupted):
-    interrupted_at(14, corpus, tmp_path / "run")
+    interrupted_at(14, corpus, tmp_path / "run", _SHORT)
     file = tmp_path / "run" / "checkpoints" / "00000014" / "state.safetensors"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -159,19 +146,19 @@ def test_a_run_that_was_killed_before_its_plot_gets_it(corpus, tmp_path):
 
 class TestRefused:
     def test_another_recipe(self, corpus, tmp_path):
-        interrupted_at(4, corpus, tmp_path)
+        interrupted_at(4, corpus, tmp_path, _SHORT)
         other = replace(_SHORT, optimizer=replace(_SHORT.optimizer, rate=0.5))
         with pytest.raises(DataError, match=r"holds a run of another recipe; now rate = 0\.5"):
             small_runs.train(corpus, tmp_path, other)
 
     def test_another_corpus(self, corpus, tmp_path):
-        interrupted_at(4, corpus, tmp_path / "run")
+        interrupted_at(4, corpus, tmp_path / "run", _SHORT)
         other = small_runs.write_corpus(tmp_path / "other", seed=2)
         with pytest.raises(DataError, match=r"the run was made on another corpus than .*other"):
             small_runs.train(other, tmp_path / "run", _SHORT)
 
     def test_another_device(self, corpus, tmp_path, monkeypatch):
-        interrupted_at(4, corpus, tmp_path)
+        interrupted_at(4, corpus, tmp_path, _SHORT)
         newest = Checkpoints(tmp_path / "checkpoints").newest()
         elsewhere = newest._replace(facts={**newest.facts, "device": "cuda"})
         monkeypatch.setattr(Checkpoints, "newest", lambda self: elsewhere)
@@ -216,7 +203,7 @@ def test_a_disk_that_takes_no_more_is_one_clear_error_and_with_room_the_run_goes
 import resource
 from dataclasses import replace
 from train.run import kills, small_runs
-from train.run.small_runs import RECIPES, assert_same, outcome
+from train.run.small_runs import RECIPES, assert_same, interrupted_at, outcome
 from elmofire.errors import DataError
 
 with kills.folder_in_memory() as folder:
@@ -269,7 +256,7 @@ def test_a_checkpoint_holds_every_number_that_later_updates_depend_on(corpus, tm
 
 def test_without_held_out_text_the_last_model_is_kept(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "suited", lambda recipe, corpus: (corpus.heldout.clear(), (recipe, []))[1])
-    interrupted_at(14, corpus, tmp_path)
+    interrupted_at(14, corpus, tmp_path, _SHORT)
     assert load_weights(tmp_path).config.head == 120
     small_runs.train(corpus, tmp_path, _SHORT)
     assert {record["kind"] for record in read_log(tmp_path)} == {"start", "train"}
@@ -290,42 +277,3 @@ def test_a_perplexity_that_is_no_number_does_not_stay_the_best(corpus, tmp_path,
         False,
     ]
     assert outcome(tmp_path)["run.json"]["best"] == "best-00000010"
-
-
-class TestMinutes:
-    """Every look at the clock takes a second here."""
-
-    @pytest.fixture
-    def ticking(self, monkeypatch):
-        now = iter(range(10_000))
-        monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(now)))
-
-    @pytest.mark.parametrize("minutes", [second / 60 for second in range(25, 31)])
-    @pytest.mark.usefixtures("ticking")
-    def test_a_run_of_minutes_ends_with_a_line_an_evaluation_and_a_checkpoint(self, corpus, tmp_path, minutes):
-        train = TrainSettings(minutes=minutes, batch_tokens=96, log_every=1)
-        recipe = replace(_SHORT, train=train, optimizer=OptimizerSettings(rate=0.02, schedule="linear"))
-        small_runs.train(corpus, tmp_path, recipe)
-        log = read_log(tmp_path)
-        last = Checkpoints(tmp_path / "checkpoints").newest()
-        assert [(record["kind"], record["update"]) for record in log[-2:]] == [
-            ("train", last.update),
-            ("evaluation", last.update),
-        ]
-        assert last.facts["progress"]["seconds"] >= 60 * minutes
-        rates = [record["rate"] for record in log if record["kind"] == "train"]
-        assert rates == sorted(rates, reverse=True)
-        assert rates[-1] < rates[0] / 2
-        small_runs.train(corpus, tmp_path, recipe)
-        assert read_log(tmp_path) == log
-
-    @pytest.mark.usefixtures("ticking")
-    def test_the_time_of_all_sittings_counts(self, corpus, tmp_path):
-        recipe = replace(_SHORT, train=TrainSettings(minutes=1.0, batch_tokens=96, log_every=1))
-        interrupted_at(4, corpus, tmp_path, recipe)
-        before = Checkpoints(tmp_path / "checkpoints").newest().facts["progress"]["seconds"]
-        small_runs.train(corpus, tmp_path, recipe)
-        seconds = [record["clock"]["seconds"] for record in read_log(tmp_path) if record["kind"] == "train"]
-        assert 0 < before < seconds[4] < before + 20
-        assert seconds == sorted(seconds)
-        assert 60 <= seconds[-1] < 75

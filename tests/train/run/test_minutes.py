@@ -1,0 +1,62 @@
+"""Runs that the clock ends, with a clock on which every look takes a second."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from train.run import small_runs
+from train.run.small_runs import RECIPES, interrupted_at
+
+from elmofire.train.run import loop
+from elmofire.train.run.checkpoints import Checkpoints
+from elmofire.train.run.log import read_log
+from elmofire.train.settings import OptimizerSettings, TrainSettings
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return small_runs.write_corpus(tmp_path_factory.mktemp("text") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def ticking(monkeypatch):
+    now = iter(range(10_000))
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(now)))
+
+
+@pytest.mark.parametrize("minutes", [second / 60 for second in range(25, 31)])
+def test_a_run_of_minutes_ends_with_a_line_an_evaluation_and_a_checkpoint(corpus, tmp_path, minutes):
+    train = TrainSettings(minutes=minutes, batch_tokens=96, log_every=1)
+    recipe = replace(RECIPES["sentences"], train=train, optimizer=OptimizerSettings(rate=0.02, schedule="linear"))
+    small_runs.train(corpus, tmp_path, recipe)
+    log = read_log(tmp_path)
+    last = Checkpoints(tmp_path / "checkpoints").newest()
+    assert [(record["kind"], record["update"]) for record in log[-2:]] == [
+        ("train", last.update),
+        ("evaluation", last.update),
+    ]
+    assert last.facts["progress"]["seconds"] >= 60 * minutes
+    rates = [record["rate"] for record in log if record["kind"] == "train"]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < rates[0] / 2
+    small_runs.train(corpus, tmp_path, recipe)
+    assert read_log(tmp_path) == log
+
+
+def test_the_time_of_all_sittings_counts(corpus, tmp_path):
+    recipe = replace(RECIPES["sentences"], train=TrainSettings(minutes=1.0, batch_tokens=96, log_every=1))
+    interrupted_at(4, corpus, tmp_path, recipe)
+    before = Checkpoints(tmp_path / "checkpoints").newest().facts["progress"]["seconds"]
+    small_runs.train(corpus, tmp_path, recipe)
+    seconds = [record["clock"]["seconds"] for record in read_log(tmp_path) if record["kind"] == "train"]
+    assert 0 < before < seconds[4] < before + 20
+    assert seconds == sorted(seconds)
+    assert 60 <= seconds[-1] < 75
