@@ -13,7 +13,7 @@ from elmofire.text.vocabulary import Vocabulary
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.finetune import finetune, perplexities
-from elmofire.train.run.log import read_log
+from elmofire.train.files.log import read_log
 
 VOCABULARY = FIXTURES / "bilm-tf/train/vocab.txt"
 WORDS = [

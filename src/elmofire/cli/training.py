@@ -153,7 +153,7 @@ def tell_result(run: str, lines: RunLines, *, as_json: bool, quiet: bool, **fact
 
 def _start_of(run: Path) -> Record | None:
     """The record with which a run that is there already began."""
-    from elmofire.train.run.log import LOG_FILE, read_log
+    from elmofire.train.files.log import LOG_FILE, read_log
 
     if not (run / LOG_FILE).is_file():
         return None

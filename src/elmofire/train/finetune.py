@@ -88,19 +88,19 @@ def finetune(
 
 def perplexities(run: str | Path) -> tuple[Record, Record]:
     """Of the held-out text: by the model that a run was started with, and by the best one so far."""
-    from elmofire.train.run.best import read_run
+    from elmofire.train.files.best import read_run
 
     return read_run(run)["before"], dict(load_weights(run).training["held_out"])
 
 
 def _before(folder: Path) -> Record | None:
-    from elmofire.train.run.best import read_run
+    from elmofire.train.files.best import read_run
 
     return read_run(folder).get("before")
 
 
 def _keep(folder: Path, weights: Weights, before: Record) -> None:
-    from elmofire.train.run.best import keep_best
+    from elmofire.train.files.best import keep_best
 
     keep_best(folder, 0, weights, before=before)
 

@@ -14,7 +14,17 @@ class DataSettings:
     reading: str = (
         "sentences"  # whole sentences from a zero state; or "lanes": endless streams whose state is carried, as in 2018
     )
-    lengths: tuple[int, ...] = (*range(4, 42, 2), 44, 48, 52, 56, 60, 64, 72, 80)  # that a batch's sentences may have, in steps
+    lengths: tuple[int, ...] = (
+        *range(4, 42, 2),
+        44,
+        48,
+        52,
+        56,
+        60,
+        64,
+        72,
+        80,
+    )  # that a batch's sentences may have, in steps
     steps: int = 20  # of a lane in one update; its gradients end there
     reset: bool = False  # lanes: zero state at every sentence's start
     text: str = "same"  # for both directions; or "different", as in 2018

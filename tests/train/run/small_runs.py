@@ -23,9 +23,9 @@ from elmofire.errors import ElmofireError
 from elmofire.formats.config import BilmConfig, EncoderConfig
 from elmofire.train.corpus.job import Settings
 from elmofire.train.corpus.prepare import prepare
-from elmofire.train.run.best import read_run
-from elmofire.train.run.checkpoints import Checkpoints
-from elmofire.train.run.log import read_log
+from elmofire.train.files.best import read_run
+from elmofire.train.files.checkpoints import Checkpoints
+from elmofire.train.files.log import read_log
 from elmofire.train.run.loop import pretrain
 from elmofire.train.settings import (
     DataSettings,

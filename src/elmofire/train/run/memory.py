@@ -113,6 +113,7 @@ def _bytes_of(
         torch.full((directions,), 2 * recipe.loss.samples, dtype=torch.int32, device=device) if sampled else None,
         torch.zeros_like(inputs, dtype=torch.bool) if recipe.data.reset else None,
     )
+    peak = 0
     for _ in range(2):  # the first time kernels are compiled and libraries take their own memory
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)

@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
 from elmofire.train.cost import flops_per_token
+from elmofire.train.files.events import EventWriter, scalars
+from elmofire.train.files.log import RunLog, read_log
+from elmofire.train.files.plot import plot_run
 from elmofire.train.run.evaluate import Evaluation
-from elmofire.train.run.events import EventWriter, scalars
-from elmofire.train.run.log import RunLog, read_log
-from elmofire.train.run.plot import plot_run
 from elmofire.train.run.session import Session
 from elmofire.train.stream.batch import Update
 
@@ -144,7 +144,7 @@ def matrix_rate(device: torch.device, precision: str) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         began = time.perf_counter()
-        left @ right
+        torch.mm(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - began)

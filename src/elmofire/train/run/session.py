@@ -18,7 +18,7 @@ from elmofire.model.bilm import BiLM
 from elmofire.recipe import text_of
 from elmofire.text.characters import ByteAlphabet
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
-from elmofire.train.run.checkpoints import Checkpoint, Checkpoints
+from elmofire.train.files.checkpoints import Checkpoint, Checkpoints
 from elmofire.train.run.memory import fit_in_memory
 from elmofire.train.run.processes import Ranks
 from elmofire.train.settings import Recipe

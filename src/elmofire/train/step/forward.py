@@ -28,6 +28,9 @@ class Tensors(NamedTuple):
 class BatchLoss(nn.Module):
     """A biLM with its head, and the sums of its losses over batches."""
 
+    spellings: Tensor  # (types, W) token ids of every word of the corpus
+    log_missed: Tensor  # (V,) of every word of the head
+
     def __init__(
         self, bilm: BiLM, spellings: Tensor, loss: LossSettings, dropout: DropoutSettings, *, precision: str
     ) -> None:
@@ -40,9 +43,7 @@ class BatchLoss(nn.Module):
         """Whether gradients of the head's rows are added to its gradient on the spot, which other ranks would not hear of."""
         self.factor = loss.factor
         self.dropout = dropout
-        self.register_buffer(
-            "spellings", spellings, persistent=False
-        )  # (types, W) token ids of every word of the corpus
+        self.register_buffer("spellings", spellings, persistent=False)
         self.register_buffer("log_missed", _log_missed(len(bilm.head.weight)), persistent=False)
 
     def forward(self, batch: Tensors, state: LstmState, per_token: Tensor | float) -> tuple[Tensor, Tensor, LstmState]:

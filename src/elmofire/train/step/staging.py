@@ -25,7 +25,8 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, batch: Batch, update: Update, words: int) -> "Shape":
         samples = len(update.negatives[0][0]) if update.negatives else 0
-        return cls(*batch.inputs.shape, words, samples, batch.resets is not None)
+        directions, steps, rows = batch.inputs.shape
+        return cls(directions, steps, rows, words, samples, batch.resets is not None)
 
     @property
     def arrays(self) -> dict[str, tuple[int, ...]]:
@@ -81,8 +82,8 @@ class Staging:
     def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
         """The batch that was sent last, and one over its update's tokens."""
         views = _views(self._device, shape)
-        names = ("words", "inputs", "targets", "negatives", "tries", "resets")
-        batch = Tensors(*(views.get(name) for name in names))
+        arrays = views["words"], views["inputs"], views["targets"]
+        batch = Tensors(*arrays, views.get("negatives"), views.get("tries"), views.get("resets"))
         return batch, views["per_token"].view(torch.float32)[0]
 
 

@@ -43,7 +43,9 @@ class Sentences:
         bucket = bucket.astype(np.min_scalar_type(bucket.max()))
         self._by_bucket = np.argsort(bucket, kind="stable")
         sizes = np.bincount(bucket)
-        self._sorted = int(sizes[-1]) if len(sizes) == 3 * len(grid) else 0  # sentences at the end that stay in their order
+        self._sorted = (
+            int(sizes[-1]) if len(sizes) == 3 * len(grid) else 0
+        )  # sentences at the end that stay in their order
         last = self._by_bucket[len(bucket) - self._sorted :]
         last[:] = last[np.argsort(text.steps[last], kind="stable")]
         used = np.flatnonzero(sizes)

@@ -16,7 +16,7 @@ from elmofire.errors import ElmofireError
 from elmofire.formats import BEST_MODEL, RUN_FILE, load_weights, save_weights
 from elmofire.formats.files import read_json_object, written_aside
 from elmofire.formats.weights import Weights, as_folder
-from elmofire.train.run.checkpoints import remove_folder
+from elmofire.train.files.checkpoints import remove_folder
 
 FORMAT = 1
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from train.run import kills
 
 from elmofire.errors import DataError
-from elmofire.train.run.log import RunLog, read_log
+from elmofire.train.files.log import RunLog, read_log
 
 
 def train(run, resume_at: int | None, last: int, *, hour: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmofire.train.run import events
-from elmofire.train.run.events import EventWriter, scalars
+from elmofire.train.files.events import EventWriter, scalars
 
 # Made with tensorboard 2.21's RecordWriter and protocol buffers at wall_time 1.5: brain.Event:2 and a session log's START, both at step
 # 301, and a summary at step 100000 with train/loss = 5.25 and Pürplexity = infinity.

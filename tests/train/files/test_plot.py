@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmofire.train.run.plot import HEIGHT, WIDTH, plot_run
+from elmofire.train.files.plot import HEIGHT, WIDTH, plot_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 LETTERS = {"k": 1e3, "M": 1e6, "G": 1e9}

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from train.run import kills
 
 from elmofire.errors import DataError
-from elmofire.train.run.checkpoints import Checkpoints
+from elmofire.train.files.checkpoints import Checkpoints
 
 
 def filled(update: int) -> dict[str, torch.Tensor]:
@@ -205,7 +205,7 @@ PROGRAM = """
 import torch
 torch.set_num_threads(1)  # a fork has none of its parent's threads
 from train.run.kills import kill_at_every_step, kill_at_random
-from elmofire.train.run.checkpoints import Checkpoints
+from elmofire.train.files.checkpoints import Checkpoints
 
 def tensors(update, size=5):
     return {"weights": torch.full((size,), float(update)), "update": torch.tensor(update)}

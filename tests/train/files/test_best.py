@@ -11,7 +11,7 @@ from train.run import kills
 
 from elmofire import Embedder, ModelError, Weights, load_weights, save_weights
 from elmofire.formats import native
-from elmofire.train.run.best import keep_best, read_run, update_run
+from elmofire.train.files.best import keep_best, read_run, update_run
 
 
 def model(seed: int = 0) -> Weights:

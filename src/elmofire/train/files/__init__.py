@@ -1,0 +1,1 @@
+"""What a training run leaves on disk: checkpoints, its best model, a log, TensorBoard events and a plot."""

@@ -1,0 +1,87 @@
+"""The folder of a run: for one run of one recipe alone, whichever processes come."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from elmofire.errors import DataError, ElmofireError
+from elmofire.formats.files import written_aside
+from elmofire.recipe import text_of
+from elmofire.train.files.checkpoints import Checkpoint
+from elmofire.train.run.processes import Ranks
+from elmofire.train.run.records import PLOT, writing
+from elmofire.train.settings import Recipe
+
+RECIPE_FILE, LOCK = "recipe.toml", ".lock"
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
+    """The run's folder, for this run alone. Of many ranks the first one holds it; what it finds wrong, all say."""
+    with contextlib.ExitStack() as held:
+        problem = None
+        if ranks.first:
+            try:
+                with writing(folder):
+                    _refuse_others(folder, text)
+                    held.enter_context(_locked(folder))
+                    _refuse_others(folder, text)  # which may have come meanwhile
+            except ElmofireError as error:
+                problem = error
+        if problem := ranks.agree(problem):
+            raise problem
+        yield
+
+
+def _refuse_others(folder: Path, text: str) -> None:
+    """A folder with anything but a run of this recipe."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file", hint="choose another name for the run")
+    if (folder / RECIPE_FILE).is_file():
+        there = (folder / RECIPE_FILE).read_text(encoding="utf-8")
+        before, now = there.splitlines(), text.splitlines()
+        changed = [line for line in now if line not in before] + [f"not {line}" for line in before if line not in now]
+        if there != text:
+            raise DataError(
+                f"{folder}: holds a run of another recipe; now {', '.join(changed[:6])}",
+                hint="choose another name for the run, or give the recipe and settings it was started with",
+            )
+    elif folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise DataError(f"{folder}: exists and holds no training run", hint="choose another name for the run")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / LOCK).acquire(timeout=0)
+    except Timeout:
+        raise DataError(
+            f"{folder}: another process is training there",
+            hint="wait until it has ended, or choose another name for the run",
+        ) from None
+    with lock:
+        yield
+
+
+def refuse_to_go_apart(folder: Path, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
+    found = checkpoint and checkpoint.update
+    first = ranks.agree(found)
+    if found != first:
+        raise DataError(
+            f"{folder}: rank {ranks.rank} finds a checkpoint of update {found} there, and the first rank one of {first}",
+            hint="the folder must be the same for all machines",
+        )
+
+
+def write_recipe(folder: Path, recipe: Recipe, ranks: Ranks) -> None:
+    """The sign that the folder holds a run; then all ranks have read its checkpoint, whose place the next ones take."""
+    ranks.wait()
+    if ranks.first:
+        for stray in [*folder.glob(f".{RECIPE_FILE}.*"), *folder.glob(f".{PLOT}.*")]:
+            stray.unlink()
+        if not (folder / RECIPE_FILE).is_file():
+            with writing(folder), written_aside(folder / RECIPE_FILE) as aside:
+                aside.write_text(text_of(recipe), encoding="utf-8")
