@@ -60,10 +60,22 @@ def newest() -> dict[str, dict]:
     return {record["command"]: record for record in map(json.loads, lines)}
 
 
+def beneath(record: dict) -> str:
+    """What the page shows of a record: where it is long enough to matter also how long it took, and on what."""
+    if not re.match("elmofire (prepare|pretrain) ", record["command"]):
+        return record["output"]
+    gpu = re.match("(NVIDIA .*), torch", record["device"])
+    return f"{record['output']}[{record['seconds'] / 60:.1f} minutes, {gpu[1] if gpu else record['machine']}]\n"
+
+
 def differences(page: str, records: dict[str, dict]) -> list[str]:
     """Commands beneath which the page shows anything but what is recorded."""
-    shows = [found for found in BLOCK.finditer(page) if found["output"] is not None]
-    return [found["command"] for found in shows if records.get(found["command"], {}).get("output") != found["output"]]
+    return [
+        found["command"]
+        for found in BLOCK.finditer(page)
+        if found["output"] is not None
+        and (found["command"] not in records or beneath(records[found["command"]]) != found["output"])
+    ]
 
 
 def filled(page: str, records: dict[str, dict]) -> str:
@@ -73,7 +85,7 @@ def filled(page: str, records: dict[str, dict]) -> str:
         command, output = found["command"], found["output"]
         if output is None or command not in records:
             return found[0]
-        return f"```sh\n{command}```\n\n```text\n{records[command]['output']}```\n"
+        return f"```sh\n{command}```\n\n```text\n{beneath(records[command])}```\n"
 
     return BLOCK.sub(fill, page)
 

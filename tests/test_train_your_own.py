@@ -158,11 +158,18 @@ def test_progress_is_shown_in_part_and_everything_else_whole():
 
 def test_a_page_that_differs_from_its_record_is_found_and_mended():
     page = "```sh\none\n```\n\n```text\nold\n```\n\nText.\n\n```sh\ntwo\n```\n"
-    records = {"one\n": {"output": "new\n"}, "two\n": {"output": "not shown\n"}}
+    records = {command: {"command": command, "output": f"said {command}"} for command in ("one\n", "two\n")}
     assert korean.differences(page, records) == ["one\n"]
     assert korean.differences(page, {}) == ["one\n"]
     assert korean.differences(korean.filled(page, records), records) == []
-    assert korean.filled(page, records) == page.replace("old", "new")
+    assert korean.filled(page, records) == page.replace("old", "said one")
+
+
+def test_the_time_of_long_commands_is_shown_with_what_they_ran_on():
+    record = {"command": "elmofire pretrain small\n", "output": "done\n", "seconds": 150.0, "machine": "a Zen, 2 cores"}
+    assert korean.beneath({**record, "device": "NVIDIA H200, torch 2.11"}) == "done\n[2.5 minutes, NVIDIA H200]\n"
+    assert korean.beneath({**record, "device": "CPU, torch 2.13"}) == "done\n[2.5 minutes, a Zen, 2 cores]\n"
+    assert korean.beneath({**record, "command": "elmofire embed\n"}) == "done\n"
 
 
 def test_a_command_that_fails_ends_the_run_and_leaves_no_record(tmp_path, monkeypatch, capsys):

@@ -17,8 +17,8 @@ from elmofire.cli import main
 from elmofire.cli.training import RunLines, evaluation_line, start_lines, train_line
 from elmofire.errors import RecipeError
 from elmofire.train.corpus.prepare import Settings, prepare
-from elmofire.train.recipes import find_recipe
 from elmofire.train.files.log import read_log
+from elmofire.train.recipes import find_recipe
 
 SIZES = ("cells=12", "model.projection=6", "encoder.width=6", "filters=[[1, 4], [2, 6]]", "max_characters=12")
 QUICK = (*SIZES, "updates=12", "batch_tokens=64", "log_every=4", "evaluate_every=6", "train.minutes=none")

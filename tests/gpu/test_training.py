@@ -8,9 +8,9 @@ import torch
 
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
-from elmofire.train.recipes import find_recipe
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
+from elmofire.train.recipes import find_recipe
 from elmofire.train.run.loop import pretrain
 from elmofire.train.run.processes import joined
 from elmofire.train.run.session import Session

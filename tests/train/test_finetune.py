@@ -12,8 +12,8 @@ from elmofire.errors import DataError, InputError, ModelError, RecipeError
 from elmofire.text.vocabulary import Vocabulary
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
-from elmofire.train.finetune import finetune, perplexities
 from elmofire.train.files.log import read_log
+from elmofire.train.finetune import finetune, perplexities
 
 VOCABULARY = FIXTURES / "bilm-tf/train/vocab.txt"
 WORDS = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from elmofire.train.run import events
+from elmofire.train.files import events
 from elmofire.train.files.events import EventWriter, scalars
 
 # Made with tensorboard 2.21's RecordWriter and protocol buffers at wall_time 1.5: brain.Event:2 and a session log's START, both at step

@@ -11,9 +11,9 @@ from elmofire import LanguageModel
 from elmofire.errors import RecipeError
 from elmofire.formats import load_weights
 from elmofire.train.corpus.prepare import Settings, prepare
-from elmofire.train.recipes import find_recipe
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
+from elmofire.train.recipes import find_recipe
 from elmofire.train.run.loop import CHECKPOINTS, pretrain
 from elmofire.train.run.processes import Ranks
 from elmofire.train.run.session import Session

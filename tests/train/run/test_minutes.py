@@ -7,9 +7,9 @@ import torch
 from train.run import small_runs
 from train.run.small_runs import RECIPES, interrupted_at
 
-from elmofire.train.run import loop
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
+from elmofire.train.run import loop
 from elmofire.train.settings import OptimizerSettings, TrainSettings
 
 

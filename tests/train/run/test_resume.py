@@ -13,10 +13,10 @@ from train.run.small_runs import RECIPES, assert_same, interrupted_at, outcome
 from elmofire.errors import DataError, RecipeError
 from elmofire.formats import load_weights
 from elmofire.train.corpus.reader import Corpus
-from elmofire.train.run import loop
 from elmofire.train.files.checkpoints import Checkpoints
-from elmofire.train.run.evaluate import Evaluation
 from elmofire.train.files.log import read_log
+from elmofire.train.run import loop
+from elmofire.train.run.evaluate import Evaluation
 from elmofire.train.run.loop import pretrain
 from elmofire.train.run.processes import Ranks
 from elmofire.train.run.session import Session

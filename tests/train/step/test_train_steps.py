@@ -14,8 +14,8 @@ from elmofire.formats.weights import Weights
 from elmofire.model.bilm import BiLM
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
-from elmofire.train.run.evaluate import evaluate
 from elmofire.train.files.log import read_log
+from elmofire.train.run.evaluate import evaluate
 from elmofire.train.run.loop import pretrain
 from elmofire.train.run.processes import Ranks
 from elmofire.train.run.session import Session
