@@ -73,7 +73,7 @@ class TestKeeping:
         kills.run("""
 import warnings
 from train.run.kills import kill_at_every_step
-from train.run.test_best import keep_best, load_weights, model, names, read_run, same
+from train.files.test_best import keep_best, load_weights, model, names, read_run, same
 
 MODELS = {seed: model(seed) for seed in (1, 2, 3)}
 

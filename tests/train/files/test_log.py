@@ -71,7 +71,7 @@ def test_killed_anywhere_and_resumed_the_log_is_the_same(tmp_path_factory, data)
 def test_a_kill_while_the_log_is_cut_loses_nothing(tmp_path):
     kills.run("""
 from train.run.kills import kill_at_every_step
-from train.run.test_log import read_log, train, without_clock
+from train.files.test_log import read_log, train, without_clock
 
 def prepare(folder):
     train(folder, None, 9)
