@@ -232,11 +232,11 @@ def on_the_cpu(monkeypatch):
 
 def test_the_tagger_gains_by_vectors_that_tell_and_not_by_others(secret_files):
     telling, silent = (tagger.Treebank(secret_files, 3, TellingVectors(tells=tells)) for tells in (3.0, 0.0))
-    everywhere, new, shares = tagger.train(telling, with_model=True, seed=0, epochs=6)
+    everywhere, new, shares = tagger.train(telling, with_model=True, seed=0, epochs=4)
     assert everywhere == new > 95
     assert shares.index(max(shares)) == 1
     for treebank, with_model in ((silent, True), (telling, False)):
-        assert tagger.train(treebank, with_model=with_model, seed=0, epochs=2)[0] < 60
+        assert tagger.train(treebank, with_model=with_model, seed=0, epochs=1)[0] < 60
 
 
 def test_only_words_are_read_from_a_treebank(secret_files):
