@@ -6,7 +6,6 @@ Both taggers know a word by what the training part holds at least twice: itself,
 the sentence and a softmax. One of the two also gets the model's layers, frozen, mixed by weights that it learns. Each is trained with
 several seeds, and its epoch that is best on the dev part counts.
 """
-# ruff: noqa: T201
 
 import argparse
 from collections import Counter

@@ -127,7 +127,7 @@ class TrainSettings:
     deterministic: bool = False  # on a GPU: the same bits every time, a little slower
     log_every: int = 100  # updates
     evaluate_every: int | None = None  # updates; null: ten times in the run
-    evaluate_on: str | None = None  # a held-out split by name; null: the corpus's first
+    evaluate_on: str | None = None  # a held-out split by name; null: that cut from the training text, else the first
     checkpoint_minutes: float = 5.0
     checkpoint_every: int | None = None  # updates, beside the minutes
 

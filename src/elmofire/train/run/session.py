@@ -231,7 +231,10 @@ def held_out(recipe: Recipe, corpus: Corpus) -> Split | None:
             "`optimizer.schedule` is 'plateau', which evaluations decide, but the corpus has no held-out text",
             hint="another schedule, or a corpus that was prepared with held-out text",
         )
-    return splits[name] if name is not None else next(iter(splits.values()), None)
+    if name is None:  # what was cut from the training text comes first: text given apart is often for a last look
+        cut = corpus.table["options"].get("held_out_name", "")
+        name = cut if cut in splits else next(iter(splits), None)
+    return None if name is None else splits[name]
 
 
 def repeat_exactly() -> None:
