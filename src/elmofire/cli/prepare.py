@@ -163,6 +163,12 @@ def text(
         return
     for line in report_lines(corpus.table):
         click.echo(line)
+    if not quiet and corpus.table["report"]["words"]["coverage"] == 1 and vocabulary.isdecimal():
+        click.echo(
+            "note: every word of the training text is in the vocabulary, so a model would not learn what <UNK> is; "
+            "--min-count 2 leaves out words that were seen once",
+            err=True,
+        )
 
 
 @prepare.command()

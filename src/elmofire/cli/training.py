@@ -102,10 +102,11 @@ def start_lines(record: Record) -> list[str]:
 
 def train_line(record: Record, start: Record | None) -> str:
     """How far the run is."""
-    clock, updates = record["clock"], (start or {}).get("updates")
+    clock, updates, left = record["clock"], (start or {}).get("updates"), _seconds_left(record, start or {})
     loss = "not finite" if record["loss"] is None else f"{record['loss']:.2f}"
     parts = [
         f"update {record['update']:,}" + (f"/{updates:,}" if updates else ""),
+        *([f"{_time(left)} left"] if left is not None else []),  # early: a narrow terminal cuts the line
         f"{record['softmax']} loss {loss}",
         f"{clock['tokens_per_second']:,.0f} tokens/s",
         f"{100 * clock['peak_share']:.0f}% of peak",
@@ -113,8 +114,7 @@ def train_line(record: Record, start: Record | None) -> str:
     ]
     if record["skipped"]:
         parts.append(f"{record['skipped']:,} updates skipped, not finite")
-    left = _seconds_left(record, start or {})
-    return " · ".join([*parts, *([f"{_time(left)} left"] if left is not None else [])])
+    return " · ".join(parts)
 
 
 def evaluation_line(record: Record) -> str:

@@ -96,10 +96,10 @@ def _umask() -> int:
     return current
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, most_bytes: int = _MAX_JSON) -> dict[str, Any]:
     """A JSON file that holds one object."""
     try:
-        if path.stat().st_size > _MAX_JSON:
+        if path.stat().st_size > most_bytes:
             raise ModelError(f"{path}: {path.stat().st_size:,} bytes are too many for a model's settings")
         return json_object(path.read_bytes(), str(path))
     except OSError as error:

@@ -58,6 +58,7 @@ def finetune(
     folder = Path(output)
     data, first = Path(f"{folder}.corpus"), os.environ.get("RANK", "0") == "0"
     if first:
+        _refuse_foreign_folders(folder)
         about = _corpus_settings(weights.tokenizer)
         corpus = _prepared(texts, held_out, data, words, about, progress)
     else:
@@ -84,6 +85,14 @@ def finetune(
         text = "the held-out text was predicted best before, so that model is kept; try a lower optimizer.rate"
         show({"update": 0, "kind": "note", "text": text})
     return folder
+
+
+def _refuse_foreign_folders(folder: Path) -> None:
+    """Before the text is prepared, which takes its time; whether a run is this one is seen when the recipe is known."""
+    from elmofire.train.run.folder import RECIPE_FILE, refuse_others
+
+    if not (folder / RECIPE_FILE).is_file():
+        refuse_others(folder, "")
 
 
 def perplexities(run: str | Path) -> tuple[Record, Record]:

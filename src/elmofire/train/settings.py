@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from elmofire.errors import RecipeError
 from elmofire.formats.config import FORWARD, BilmConfig
 
+_LONGEST = 10_000  # steps of a batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSettings:
@@ -39,6 +41,8 @@ class DataSettings:
         ]
         if not self.lengths or min(self.lengths) < 1 or list(self.lengths) != sorted(set(self.lengths)):
             problems.append(f"lengths are {list(self.lengths)}, but should be positive and rise")
+        elif max(self.lengths) > _LONGEST or self.steps > _LONGEST:
+            problems.append(f"lengths and steps should be at most {_LONGEST}")
         if self.order == "text" and self.text == "different":
             problems.append("text is 'different', so order cannot be 'text'")
         _raise(problems)
@@ -54,7 +58,7 @@ class LossSettings:
 
     def __post_init__(self) -> None:
         problems = [*_one_of("softmax", self.softmax, "sampled", "full"), *_at_least("samples", self.samples, 1)]
-        if not self.factor > 0:
+        if not 0 < self.factor < math.inf:
             problems.append(f"factor is {self.factor:g}, but should be positive")
         _raise(problems)
 
@@ -152,7 +156,7 @@ class TrainSettings:
             ("memory_gb", self.memory_gb),
             ("checkpoint_minutes", self.checkpoint_minutes),
         ):
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 problems.append(f"{name} is {value:g}, but should be positive")
         if self.updates is None and self.minutes is None and self.epochs is None:
             problems.append("one of updates, minutes and epochs should say when to end")

@@ -259,7 +259,7 @@ def test_without_held_out_text_the_last_model_is_kept(corpus, tmp_path, monkeypa
     interrupted_at(14, corpus, tmp_path, _SHORT)
     assert load_weights(tmp_path).config.head == 120
     small_runs.train(corpus, tmp_path, _SHORT)
-    assert {record["kind"] for record in read_log(tmp_path)} == {"start", "train"}
+    assert {record["kind"] for record in read_log(tmp_path)} == {"note", "start", "train"}
     assert outcome(tmp_path)["run.json"]["best"] == "best-00000020"
     with pytest.raises(RecipeError, match="'plateau', which evaluations decide, but the corpus has no held-out text"):
         small_runs.train(corpus, tmp_path / "other", RECIPES["averaged"])

@@ -17,6 +17,7 @@ from elmofire.text.vocabulary import Vocabulary, read_vocabulary
 from elmofire.train.corpus.shards import parts_of
 
 FORMAT = 1
+_MOST_JSON = 2 << 30  # bytes: it lists every source, of which there may be a million
 CORPUS_FILE = "corpus.json"
 HEAD = ("corpus.json", "vocab.txt", "words.utf8", "words.ends.npy", "words.counts.npy", "targets.npy")
 
@@ -121,7 +122,7 @@ class Corpus:
                 hint="elmofire prepare TEXT... --output CORPUS makes one; an archive is unpacked first",
             )
         try:
-            table = read_json_object(folder / CORPUS_FILE)
+            table = read_json_object(folder / CORPUS_FILE, _MOST_JSON)
         except ModelError as error:
             raise DataError(str(error)) from None
         if table.get("format") != FORMAT:

@@ -18,6 +18,7 @@ from elmofire.train.run.memory import EVALUATION_TOKENS
 from elmofire.train.run.processes import Ranks
 from elmofire.train.settings import DataSettings, Recipe
 from elmofire.train.step.forward import BatchLoss, Tensors
+from elmofire.train.step.full_softmax import full_softmax_loss
 from elmofire.train.step.optimizers import Optimizer
 from elmofire.train.step.parameters import FlatParameters
 from elmofire.train.stream.batch import Batch, Update
@@ -71,11 +72,11 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
     state = None
     with _reading(loss):
         for update in _updates(corpus, split, recipe, len(directions), ranks):
-            (batch,) = update.parts
+            batch = _filled(update.parts[0])
             tensors = _on(device, batch)
             before = state if batch.carried and state is not None else loss.bilm.zero_state(batch.inputs.shape[2])
             outputs, state = loss.read(tensors, before)
-            sums += loss.losses(outputs[:, -1], tensors)
+            sums += _losses(loss, outputs[:, -1], tensors.targets)
             events += update.tokens
             counts[0] += int((batch.targets[0] == unknown).sum())
             counts[1] += int(((batch.targets[0] >= 0) & ~np.isin(batch.targets[0], boundaries)).sum())
@@ -92,6 +93,28 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
         for direction, total in zip(directions, sums.tolist(), strict=True)
     }
     return Evaluation(split.name, perplexity, events, float(counts[0] / counts[1].clamp_min(1)), layers)
+
+
+def _filled(batch: Batch) -> Batch:
+    """Without the empty rows at its end, where no state ties them to another batch."""
+    if batch.carried or batch.kept:
+        return batch
+    rows = int(np.flatnonzero((batch.targets >= 0).any(axis=(0, 1))).max(initial=0)) + 1
+    inputs, targets = (np.ascontiguousarray(cells[:, :, :rows]) for cells in (batch.inputs, batch.targets))
+    return batch._replace(inputs=inputs, targets=targets)
+
+
+def _losses(loss: BatchLoss, tops: Tensor, targets: Tensor) -> Tensor:
+    """Sums by direction, of the places where there is something to predict."""
+    head, there = loss.head, targets >= 0
+    return torch.stack(
+        [
+            full_softmax_loss(
+                tops[d][there[d]], head.weight, head.bias, targets[d][there[d]].long(), precision=loss.precision
+            ).sum()
+            for d in range(len(tops))
+        ]
+    )
 
 
 def _updates(corpus: Corpus, split: Split, recipe: Recipe, directions: int, ranks: Ranks) -> Iterator[Update]:

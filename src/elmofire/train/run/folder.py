@@ -7,6 +7,7 @@ from pathlib import Path
 from elmofire.errors import DataError, ElmofireError
 from elmofire.formats.files import written_aside
 from elmofire.recipe import text_of
+from elmofire.train.files.best import update_run
 from elmofire.train.files.checkpoints import Checkpoint
 from elmofire.train.run.processes import Ranks
 from elmofire.train.run.records import PLOT, writing
@@ -23,9 +24,9 @@ def claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
         if ranks.first:
             try:
                 with writing(folder):
-                    _refuse_others(folder, text)
+                    refuse_others(folder, text)
                     held.enter_context(_locked(folder))
-                    _refuse_others(folder, text)  # which may have come meanwhile
+                    refuse_others(folder, text)  # which may have come meanwhile
             except ElmofireError as error:
                 problem = error
         if problem := ranks.agree(problem):
@@ -33,7 +34,7 @@ def claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
         yield
 
 
-def _refuse_others(folder: Path, text: str) -> None:
+def refuse_others(folder: Path, text: str) -> None:
     """A folder with anything but a run of this recipe."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file", hint="choose another name for the run")
@@ -85,3 +86,5 @@ def write_recipe(folder: Path, recipe: Recipe, ranks: Ranks) -> None:
         if not (folder / RECIPE_FILE).is_file():
             with writing(folder), written_aside(folder / RECIPE_FILE) as aside:
                 aside.write_text(text_of(recipe), encoding="utf-8")
+            with writing(folder):
+                update_run(folder)  # a run without a model yet

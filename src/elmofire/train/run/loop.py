@@ -50,14 +50,16 @@ def pretrain(
             checkpoint = checkpoints.newest()
             refuse_to_go_apart(folder, checkpoint, ranks)
             session = Session(recipe, corpus, ranks, start=start, parts=checkpoint and checkpoint.facts["parts"])
+            resumed = checkpoint is not None
             if checkpoint is not None:
                 session.load(checkpoint, folder)
+            del checkpoint  # its file is mapped, and will be removed
             write_recipe(folder, recipe, ranks)  # not before: what was refused so far may be mended and started again
             clock = Clock(session)
             made_before = clock.over()
             if not made_before:
-                with Records(folder, session, show, resumed=checkpoint is not None) as records:
-                    if checkpoint is None:
+                with Records(folder, session, show, resumed=resumed) as records:
+                    if not resumed:
                         records.start(notes)
                     _train(session, clock, checkpoints, records, folder)
             if ranks.first and not (made_before and (folder / PLOT).exists()):
@@ -86,6 +88,11 @@ def _train(session: Session, clock: Clock, checkpoints: Checkpoints, records: Re
                     session.save(checkpoints)
             if stopped:
                 raise KeyboardInterrupt
+    if session.updates is not None and session.progress.update < session.updates:
+        of = f"{session.progress.update:,} of {session.updates:,} updates"
+        records.note(
+            f"ended by train.minutes={session.recipe.train.minutes:g}, after {of}; minutes=none would make all of them"
+        )
 
 
 def _evaluate(session: Session, records: Records, folder: Path) -> None:

@@ -59,20 +59,24 @@ def fit_in_memory(
     fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT
     fixed += _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
     fixed += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
+    fixed += parameters.gradients.nbytes if ranks.world > 1 else 0  # on their way to the other ranks
     one, two = (_bytes_of(loss, parameters, recipe, steps, rows, words) for rows in (_ROWS, 2 * _ROWS))
     each = (two - one) / (_ROWS * steps)
-    ways = [
+    ways = (
         Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit)
         for n in ([parts] if parts else _PARTS)
         for stream in [whole if n == 1 else open_parts(n)]
         for cells, graph_bytes in [(max(map(math.prod, stream.shapes())), _GRAPH * stream.number_of_kinds)]
         for graphs in (True, False)
-    ]
-    fit = next((way for way in ways if way.needed is not None and way.needed <= limit), None)
-    if fit is None:
-        least = ways[-1]
+    )
+    fit = None
+    for fit in ways:
+        if fit.needed is not None and fit.needed <= limit:
+            break
+    else:
+        assert fit is not None
         raise RecipeError(
-            f"about {(least.needed or 0) / 1e9:.1f} GB are needed, with updates in {least.parts} parts, but there are "
+            f"about {(fit.needed or 0) / 1e9:.1f} GB are needed, with updates in {fit.parts} parts, but there are "
             f"{limit / 1e9:.1f} GB",
             hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
         )

@@ -123,6 +123,10 @@ def _own_stream(place: torch.device) -> Iterator[None]:
 def _place(device: str, local: int | None) -> torch.device:
     try:
         place = torch.device(device)
+        if place.type not in ("cpu", "cuda"):
+            raise RuntimeError("training is done on cpu or cuda")
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("torch finds no CUDA device here")
         if place.type == "cuda":
             place = torch.device("cuda", local if local is not None else place.index or 0)
             torch.cuda.set_device(place)

@@ -51,6 +51,8 @@ class Records:
     def start(self, notes: list[str]) -> None:
         """What is about to be done."""
         session = self._session
+        if session.held_out is None:
+            notes = [*notes, "the corpus has no held-out text, so the last model will be kept, whatever it is worth"]
         for note in notes:
             self._write("note", text=note)
         self._write(
@@ -65,6 +67,9 @@ class Records:
             parts=session.fit.parts,
             clock={"device": str(session.ranks.device), "ranks": session.ranks.world, **session.fit.record},
         )
+
+    def note(self, text: str) -> None:
+        self._write("note", text=text)
 
     def train(self, update: Update, rate: float, waited: float) -> None:
         """The loss since the last line."""
@@ -136,11 +141,11 @@ def writing(folder: Path) -> Iterator[None]:
 
 def matrix_rate(device: torch.device, precision: str) -> float:
     """Operations a second of one large product here: what the hardware can do, with which the run is compared."""
-    size = 8192 if device.type == "cuda" else 1024
+    size = 4096 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     seconds: list[float] = []
-    for _ in range(4):
+    for _ in range(8):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         began = time.perf_counter()

@@ -68,6 +68,7 @@ class Session:
         self.loss = BatchLoss(
             self.bilm, spellings_of(corpus, weights), recipe.loss, recipe.dropout, precision=self.precision
         ).to(ranks.device)
+        self.loss.direct = ranks.world == 1
         self.parameters = FlatParameters(self.bilm, self.bilm.arrays())
         self.optimizer = Optimizer(recipe.optimizer, self.parameters)
         self.fit = fit_in_memory(
@@ -174,7 +175,9 @@ class Session:
         position = {
             **facts["progress"].pop("position"),
             **{
-                name.removeprefix("position/"): t.numpy() for name, t in tensors.items() if name.startswith("position/")
+                name.removeprefix("position/"): t.numpy().copy()
+                for name, t in tensors.items()
+                if name.startswith("position/")
             },
         }
         self.progress = Progress(**facts["progress"], position=position or None)
@@ -232,7 +235,7 @@ def held_out(recipe: Recipe, corpus: Corpus) -> Split | None:
             hint="another schedule, or a corpus that was prepared with held-out text",
         )
     if name is None:  # what was cut from the training text comes first: text given apart is often for a last look
-        cut = corpus.table["options"].get("held_out_name", "")
+        cut = corpus.table.get("options", {}).get("held_out_name", "")
         name = cut if cut in splits else next(iter(splits), None)
     return None if name is None else splits[name]
 

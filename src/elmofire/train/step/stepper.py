@@ -44,7 +44,6 @@ class Stepper:
         device = parameters.weights.device
         self._seed, self._rank, self._world = seed, rank, world
         self._module: nn.Module = _shared_by_ranks(loss) if world > 1 else loss
-        loss.direct = world == 1
         self.state = loss.bilm.zero_state(state_rows)
         self._most_words = most_words
         self._rate = torch.zeros((), device=device)
@@ -86,7 +85,9 @@ class Stepper:
             seed = int(np.random.SeedSequence([self._seed, update.number, number, self._rank]).generate_state(1)[0])
             self._add_gradients(batch, update, number, seed, last=number == len(update.parts) - 1)
 
-    def _add_gradients(self, batch: Batch, update: Update, number: int, seed: int, *, last: bool) -> None:
+    def _add_gradients(
+        self, batch: Batch, update: Update, number: int, seed: int, *, last: bool, halved: bool = False
+    ) -> None:
         rows = batch.inputs.shape[2]
         here = slice(number * rows, (number + 1) * rows)
 
@@ -109,9 +110,9 @@ class Stepper:
             return
         room = _rounded(_MARGIN * self._most_words.get(batch.inputs.shape[1:], 0))
         carries = batch.carried or batch.kept
-        if self._gpu.captures and len(batch.words) > room > 0 and not carries:
+        if self._gpu.captures and len(batch.words) > room > 0 and not carries and not halved:
             for half, part in enumerate(halves(batch)):
-                self._add_gradients(part, update, number, seed + half + 1, last=last)
+                self._add_gradients(part, update, number, seed + half + 1, last=last, halved=True)
             return
         fits = len(batch.words) <= room
         shape = Shape.of(batch, update, room if fits else _rounded(len(batch.words)))

@@ -34,6 +34,17 @@ class Plan(NamedTuple):
     position: dict[str, Any]
 
 
+def rows_of(tokens: int, steps: int, multiple: int, least: int) -> int:
+    """So many rows of so many steps that they have about the tokens wanted: a multiple, halved down to `least` where that is too many.
+
+    >>> rows_of(10240, 20, 128, 16), rows_of(2560, 80, 128, 16), rows_of(100, 80, 128, 16)
+    (512, 32, 16)
+    """
+    while multiple % 2 == 0 and multiple // 2 >= least and tokens / steps < multiple:
+        multiple //= 2
+    return multiple * max(1, int(tokens / steps / multiple + 0.5))
+
+
 class Builder:
     """Makes the batches of plans; may be used by several threads at once."""
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from elmofire.errors import InputError
 from elmofire.train.settings import DataSettings
-from elmofire.train.stream.building import Plan, Segments
+from elmofire.train.stream.building import Plan, Segments, rows_of
 from elmofire.train.stream.epochs import Epochs
 from elmofire.train.stream.randomness import Purpose, generator
 from elmofire.train.stream.text import Text
@@ -23,14 +23,16 @@ class Lanes:
     after the other. Where both directions read the same text, they take the same sentences, since these have as many steps for both.
     """
 
-    def __init__(self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int) -> None:
+    def __init__(
+        self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int, least: int
+    ) -> None:
         self._text = text
         self._seed = seed
         self._shuffled = data.order == "shuffled"
         self._directions = directions
         self._streams = directions if data.text == "different" else 1
         self._steps = data.steps
-        self.lanes = multiple * max(1, int(tokens / data.steps / multiple + 0.5))
+        self.lanes = rows_of(tokens, data.steps, multiple, least)
         self._per_epoch = int(text.steps.sum())
         self.updates_per_epoch = max(1, self._per_epoch // (self.lanes * data.steps))
         self._epochs = [Epochs(partial(self._order, stream)) for stream in range(self._streams)]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.train.settings import DataSettings
-from elmofire.train.stream.building import Plan, Segments
+from elmofire.train.stream.building import Plan, Segments, rows_of
 from elmofire.train.stream.epochs import Epochs
 from elmofire.train.stream.randomness import Purpose, generator
 from elmofire.train.stream.text import Text
@@ -29,7 +29,9 @@ class Sentences:
     bucket, in the order of their lengths in every epoch, so that a group has hardly more windows than its sentences need.
     """
 
-    def __init__(self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int) -> None:
+    def __init__(
+        self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int, least: int
+    ) -> None:
         self._text = text
         self._seed = seed
         self._shuffled = data.order == "shuffled"
@@ -52,7 +54,7 @@ class Sentences:
         sizes = sizes[used]
         self._buckets = np.cumsum([0, *sizes])  # where each begins among `_by_bucket`
         lengths = grid[used % len(grid)]
-        rows = np.array([multiple * max(1, int(tokens / length / multiple + 0.5)) for length in lengths.tolist()])
+        rows = np.array([rows_of(tokens, length, multiple, least) for length in lengths.tolist()])
         groups = -(-sizes // rows)
         of_group = np.repeat(np.arange(len(used)), groups)
         in_bucket = np.arange(len(of_group)) - np.repeat(np.cumsum(groups) - groups, groups)

@@ -13,6 +13,8 @@ from elmofire.train.stream.negatives import draw_negatives
 from elmofire.train.stream.sentences import Sentences
 from elmofire.train.stream.text import Text
 
+LEAST_ROWS = 16  # of a part, where rows are rounded at all: the smallest tile of the kernels
+
 
 def open_stream(
     corpus: Corpus,
@@ -27,8 +29,8 @@ def open_stream(
 ) -> "Stream":
     """Updates of a corpus's training text, or of another split, as this rank of a `world` of them sees them, each split into `parts`.
 
-    The rows of a part are a multiple of `row_multiple`, so that those of an update are one of `row_multiple * world * parts`. Updates
-    with as many rows are the same whatever the numbers of ranks and parts. One direction is the forward one.
+    The rows of a part are a multiple of `row_multiple`, so that those of an update are one of `row_multiple * world * parts`; where that
+    would be more tokens than wanted, of a smaller one. Updates with as many rows are the same whatever the numbers of ranks and parts. One direction is the forward one.
     """
     if not 0 <= rank < world:
         raise InputError(f"there is no rank {rank} among {world}")
@@ -55,7 +57,8 @@ class Stream:
         reading = Sentences if recipe.data.reading == "sentences" else Lanes
         multiple = row_multiple * world * parts
         seed, tokens = recipe.train.seed, recipe.train.batch_tokens
-        self._reading = reading(self._text, recipe.data, seed, directions, tokens, multiple)
+        least = min(row_multiple, LEAST_ROWS) * world * parts
+        self._reading = reading(self._text, recipe.data, seed, directions, tokens, multiple, least)
         self._builder = Builder(corpus, self._text, resets=reading is Lanes and recipe.data.reset)
         self._rank, self._world, self._parts = rank, world, parts
         self._seed = seed
