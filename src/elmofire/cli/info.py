@@ -45,6 +45,11 @@ def info(model: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**described, "here": here}))
         return
+    if held_out := described["training"].get("held_out"):  # of a run: the rest, its recipe too, is for --json
+        mean, unknown = held_out.get("mean"), held_out.get("unknown", 0)
+        described["training"] = (
+            f"update {described['training'].get('update', 0):,}, held-out perplexity {mean:.1f}, unknown {unknown:.1%}"
+        )
     for title, table in (("model", described), ("here", here)):
         click.echo(click.style(title, bold=True))
         for key, value in table.items():

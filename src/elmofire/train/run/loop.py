@@ -49,7 +49,7 @@ def pretrain(
             checkpoints = Checkpoints(folder / CHECKPOINTS)
             checkpoint = checkpoints.newest()
             refuse_to_go_apart(folder, checkpoint, ranks)
-            session = Session(recipe, corpus, ranks, start=start, parts=checkpoint and checkpoint.facts["parts"])
+            session = Session(recipe, corpus, ranks, start=start, before=checkpoint and checkpoint.facts)
             resumed = checkpoint is not None
             if checkpoint is not None:
                 session.load(checkpoint, folder)

@@ -50,9 +50,15 @@ class Session:
     """The parts of a run."""
 
     def __init__(
-        self, recipe: Recipe, corpus: Corpus, ranks: Ranks, *, start: Weights | None = None, parts: int | None = None
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        ranks: Ranks,
+        *,
+        start: Weights | None = None,
+        before: Mapping[str, Any] | None = None,
     ) -> None:
-        """`parts` are those of a run that goes on."""
+        """`before` are the facts of the checkpoint from which a run goes on: it is run as it was, whatever memory is free now."""
         self.recipe, self.corpus, self.ranks = recipe, corpus, ranks
         self.held_out = held_out(recipe, corpus)
         self._corpus_digest = digest(corpus.folder / CORPUS_FILE)
@@ -71,9 +77,10 @@ class Session:
         self.loss.direct = ranks.world == 1
         self.parameters = FlatParameters(self.bilm, self.bilm.arrays())
         self.optimizer = Optimizer(recipe.optimizer, self.parameters)
-        self.fit = fit_in_memory(
-            self.loss, self.parameters, recipe, ranks, self._open, parts or recipe.train.accumulate
-        )
+        parts = before["parts"] if before else recipe.train.accumulate
+        self.fit = fit_in_memory(self.loss, self.parameters, recipe, ranks, self._open, parts)
+        if before:
+            self.fit = replace(self.fit, graphs=before["graphs"])
         self.stream = self._open(self.fit.parts)
         self.updates = updates_of(recipe, self.stream)
         self.schedule = Schedule(recipe.optimizer, updates=self.updates, minutes=recipe.train.minutes)
@@ -134,6 +141,7 @@ class Session:
             "schedule": self.schedule.state(),
             "corpus": self._corpus_digest,
             "parts": self.fit.parts,
+            "graphs": self.fit.graphs,
             "ranks": self.ranks.world,
             "device": self.ranks.device.type,
         }
