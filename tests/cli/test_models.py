@@ -20,7 +20,6 @@ from formats.site import (
 from models import lively, tiny
 
 from elmofire import save_weights
-from elmofire.cli import main
 from elmofire.formats import catalogue, names
 
 
@@ -28,21 +27,6 @@ from elmofire.formats import catalogue, names
 def home(tmp_path, monkeypatch):
     make_quiet_surroundings(monkeypatch, tmp_path / "home")
     return tmp_path / "home"
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command as a shell would: exit code, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["elmofire", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    monkeypatch.setattr("warnings.showwarning", None)  # main sets its own; this puts the old one back
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    return run
 
 
 @pytest.fixture

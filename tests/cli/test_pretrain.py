@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from elmofire import Embedder, LanguageModel, load_weights, pretrain
-from elmofire.cli import main
 from elmofire.cli.training import RunLines, evaluation_line, start_lines, train_line
 from elmofire.errors import RecipeError
 from elmofire.train.corpus.prepare import Settings, prepare
@@ -31,21 +30,6 @@ def corpus(tmp_path_factory):
     (folder / "text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     settings = Settings(sentences="lines", documents="records", held_out=4)
     return prepare([str(folder / "text.txt")], folder / "corpus", settings, processes=1).folder
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command as a shell would: exit code, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["elmofire", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    monkeypatch.setattr("warnings.showwarning", None)  # main sets its own; this puts the old one back
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    return run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from elmofire import RecipeError
 from elmofire.formats.config import BilmConfig
 from elmofire.recipe import build, override, read_table, text_of
-from elmofire.train.cost import MEANT_FOR, Text, cost_of, distinct_words, flops_per_token, peak_of
+from elmofire.train.cost import MEANT_FOR, Text, cost_of, distinct_words, flops_per_token
 from elmofire.train.recipes import find_recipe, recipe_file, recipe_names
 from elmofire.train.settings import LossSettings, OptimizerSettings, Recipe, TrainSettings
 
@@ -323,13 +323,6 @@ class TestCost:
 
     def test_there_are_never_more_words_than_tokens(self):
         assert distinct_words(10) == 10
-
-    def test_the_peak_is_that_of_the_very_device(self):
-        assert peak_of("NVIDIA H200") == peak_of("NVIDIA H100 80GB HBM3") == 989e12
-        assert peak_of("NVIDIA H100 PCIe") == 756e12
-        assert peak_of("NVIDIA A100-SXM4-80GB") == 312e12
-        assert peak_of("NVIDIA L4") == 121e12
-        assert peak_of("NVIDIA L40") is None
 
 
 def sections(kind, name=""):

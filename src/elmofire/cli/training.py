@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+
+from elmofire.cli.progress import MovingLine, clock_time
 
 Record = dict[str, Any]
 
@@ -24,8 +25,7 @@ class RunLines:
         self.first = os.environ.get("RANK", "0") == "0"
         self._run = Path(run)
         self._quiet = quiet or not self.first
-        self._terminal = sys.stderr.isatty()
-        self._width = 0
+        self._line = MovingLine()
         self._start = _start_of(self._run)
 
     def __call__(self, record: Record) -> None:
@@ -35,7 +35,8 @@ class RunLines:
                 self._start = record
                 self.say(*start_lines(record))
             case "train":
-                self._move(train_line(record, self._start))
+                if not self._quiet:
+                    self._line.show(train_line(record, self._start))
             case "evaluation":
                 self.say(evaluation_line(record))
             case "before":
@@ -65,20 +66,9 @@ class RunLines:
             if not self._quiet:
                 click.echo(line, err=True)
 
-    def _move(self, line: str) -> None:
-        if self._quiet or not self._terminal:
-            self.say(line)
-            return
-        wide = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # some terminals do not know
-        line = line[: max(wide - 1, 1)]
-        click.echo("\r" + line.ljust(self._width), err=True, nl=False)
-        self._width = len(line)
-
     def clear(self) -> None:
         """Leave no moving line behind."""
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
-            self._width = 0
+        self._line.clear()
 
 
 def start_lines(record: Record) -> list[str]:
@@ -106,7 +96,7 @@ def train_line(record: Record, start: Record | None) -> str:
     loss = "not finite" if record["loss"] is None else f"{record['loss']:.2f}"
     parts = [
         f"update {record['update']:,}" + (f"/{updates:,}" if updates else ""),
-        *([f"{_time(left)} left"] if left is not None else []),  # early: a narrow terminal cuts the line
+        *([f"{clock_time(left)} left"] if left is not None else []),  # early: a narrow terminal cuts the line
         f"{record['softmax']} loss {loss}",
         f"{clock['tokens_per_second']:,.0f} tokens/s",
         f"{100 * clock['peak_share']:.0f}% of peak",
@@ -178,9 +168,3 @@ def _seconds_left(record: Record, start: Record) -> float | None:
     if minutes := start.get("minutes"):
         left.append(60 * minutes - clock["seconds"])
     return max(min(left), 0.0) if left else None
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

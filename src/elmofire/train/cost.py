@@ -10,7 +10,6 @@ input, and for that of the weight. What is done number by number (gates, dropout
 A token counts once for both directions. Time is `SECONDS_AN_UPDATE` and the operations at `SUSTAINED` a second.
 """
 
-import re
 from math import prod
 from typing import NamedTuple
 
@@ -21,19 +20,6 @@ SUSTAINED = (
     470e12  # operations a second on an H200: what the stacks of the original size hold at 10k to 20k tokens an update
 )
 SECONDS_AN_UPDATE = 0.005  # what there is besides: steps wait for each other, the optimizer walks over all parameters
-
-_BFLOAT16_PEAKS = {  # operations a second of dense products, as the vendor states them; the first name found in the device's counts
-    "B200": 2250e12,
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-}
 
 
 class Flops(NamedTuple):
@@ -134,12 +120,3 @@ def _updates(recipe: Recipe, tokens: int, seconds: float) -> int:
         return round(train.epochs * tokens / train.batch_tokens)
     assert train.minutes is not None  # a recipe says when it ends
     return round(train.minutes * 60 / seconds)
-
-
-def peak_of(device: str) -> float | None:
-    """Operations a second that a GPU's vendor states for dense products in bfloat16; None: not known here.
-
-    >>> peak_of("NVIDIA H200")
-    989000000000000.0
-    """
-    return next((peak for name, peak in _BFLOAT16_PEAKS.items() if re.search(rf"{name}\b", device)), None)

@@ -184,7 +184,8 @@ def _exit_code(act: Callable[[int], None], rank: int) -> int:
     except KeyboardInterrupt:
         return 130
     except ElmofireError as error:
-        print(f"rank {rank}: {error}".splitlines()[0], flush=True)
+        # One write, so that what two ranks say at once stays two lines.
+        os.write(sys.stdout.fileno(), (f"rank {rank}: {error}".splitlines()[0] + "\n").encode())
         return 2
     except Exception:
         traceback.print_exc()

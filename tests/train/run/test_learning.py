@@ -61,15 +61,6 @@ WAYS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """More only get into each other's way at these sizes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def text() -> list[list[str]]:
     """Sentences of random words: only who has learned them knows what follows."""
     random = np.random.default_rng(11)

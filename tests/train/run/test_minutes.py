@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from train.run import small_runs
 from train.run.small_runs import RECIPES, interrupted_at
 
@@ -11,19 +10,6 @@ from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.run import loop
 from elmofire.train.settings import OptimizerSettings, TrainSettings
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_runs.write_corpus(tmp_path_factory.mktemp("text") / "corpus")
 
 
 @pytest.fixture(autouse=True)

@@ -25,19 +25,6 @@ from elmofire.train.settings import OptimizerSettings
 _SHORT = replace(RECIPES["sentences"], train=replace(RECIPES["sentences"].train, updates=20))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_runs.write_corpus(tmp_path_factory.mktemp("text") / "corpus")
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(corpus, tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "uninterrupted"
