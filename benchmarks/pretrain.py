@@ -1,12 +1,14 @@
 """The whole training step on real text: data loading, encoder, stacks, sampled softmax, clipping, optimizer. On a GPU.
 
 Run: python benchmarks/pretrain.py CORPUS [CELL...], where CORPUS was made by `elmofire prepare`; cells are named below, and without a
-name all run. Figures are sustained over the seconds given, after a warm-up; memory is what the device had in use at most.
+name all run. Figures are sustained over the seconds given, after a warm-up; memory is what the device had in use at most, in training
+and in an evaluation after it, by this process and any other.
 """
 
 import itertools
 import os
 import sys
+import threading
 import time
 from collections import Counter
 
@@ -15,6 +17,7 @@ from records import keep
 
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.recipes import find_recipe
+from elmofire.train.run.evaluate import evaluate
 from elmofire.train.run.processes import joined
 from elmofire.train.run.records import matrix_rate
 from elmofire.train.run.session import Session
@@ -40,8 +43,10 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         session = Session(recipe, corpus, ranks)
         built = time.perf_counter() - began
         with Feed(session.stream) as feed:
-            speeds = _run(session, feed, seconds)
-            free, total = torch.cuda.mem_get_info()
+            with MostMemory() as memory:
+                speeds = _run(session, feed, seconds)
+                if session.held_out is not None:
+                    evaluate(session.loss, corpus, session.held_out, recipe, ranks)
             busy, kernels = _traced(session, feed)
         peak = matrix_rate(ranks.device, session.precision)
     keep(
@@ -58,11 +63,33 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         idle=round(1 - busy, 4),
         matrix_tflops=round(peak / 1e12, 1),
         memory_estimate=session.fit.needed,
-        memory_used=total - free,
+        memory_used=memory.used,
         parts=session.fit.parts,
     )
     for line in kernels:
         print(line, file=sys.stderr)
+
+
+class MostMemory(threading.Thread):
+    """The most that the device had in use, looked at a hundred times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.used, self._ended = 0, threading.Event()
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        while not self._ended.wait(0.01):
+            free, total = torch.cuda.mem_get_info()
+            self.used = max(self.used, total - free)
+
+    def __enter__(self) -> "MostMemory":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
 
 
 def _run(session: Session, feed: Feed, seconds: float) -> dict:
