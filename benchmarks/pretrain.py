@@ -45,6 +45,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         with Feed(session.stream) as feed:
             with MostMemory() as memory:
                 speeds = _run(session, feed, seconds)
+            with MostMemory() as memory_evaluating:
                 if session.held_out is not None:
                     evaluate(session.loss, corpus, session.held_out, recipe, ranks)
             busy, kernels = _traced(session, feed)
@@ -63,7 +64,9 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         idle=round(1 - busy, 4),
         matrix_tflops=round(peak / 1e12, 1),
         memory_estimate=session.fit.needed,
-        memory_used=memory.used,
+        memory_used=max(memory.used, memory_evaluating.used),
+        memory_used_in_training=memory.used,
+        graphs=session.stream.number_of_kinds if session.fit.graphs else 0,
         parts=session.fit.parts,
     )
     for line in kernels:

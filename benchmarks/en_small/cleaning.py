@@ -6,9 +6,9 @@ from collections import Counter
 # Paragraphs that are left out.
 DROPPED = {
     # A formula, a table or a list stood before it and is gone: "where m is the mass."
-    "begins with a small letter": re.compile(r"^[a-zα-ω](?! of [A-Z0-9][^\[\]]{0,30}\[ ?\])"),
+    "begins with a small letter": re.compile(r"^[a-z\u03b1-\u03c9](?! of [A-Z0-9][^\[\]]{0,30}\[ ?\])"),
     # 'If "a" ≠ 0 and "m" = "b"/"a"': variables were in italics, which became quotes.
-    "formulas": re.compile(r'(?:"[a-zA-Zα-ωΑ-Ω]"[^"]{0,12}){3}'),
+    "formulas": re.compile(r'(?:"[a-zA-Z\u03b1-\u03c9\u0391-\u03a9]"[^"]{0,12}){3}'),
     # 'an episode of the series "" included': the title was made by a template.
     "a title is missing": re.compile(r'(?:^|[\s(])" ?"(?=[\s.,;:)]|$)'),
 }

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from en_small.cleaning import cleaned
 from records import keep
 
 from elmofire.formats.files import written_aside
@@ -19,6 +18,7 @@ from elmofire.text.readers import read_lines
 from elmofire.train.archive.packing import pack
 from elmofire.train.corpus.job import Settings
 from elmofire.train.corpus.prepare import prepare
+from en_small.cleaning import cleaned
 
 TRAINING = ("enwiki-1", "enwiki-2", "books")
 SECTIONS = ("wiki", "books")  # of the held-out text, marked in its titles

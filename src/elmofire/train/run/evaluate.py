@@ -73,6 +73,8 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
     with _reading(loss):
         for update in _updates(corpus, split, recipe, len(directions), ranks):
             batch = _filled(update.parts[0])
+            if device.type == "cuda":
+                torch.cuda.empty_cache()  # what batches of other shapes left fits this one badly
             tensors = _on(device, batch)
             before = state if batch.carried and state is not None else loss.bilm.zero_state(batch.inputs.shape[2])
             outputs, state = loss.read(tensors, before)

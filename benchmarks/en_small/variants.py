@@ -1,0 +1,55 @@
+"""What is tried for en-small: settings on top of the recipe `small`, and how a model may start.
+
+The first stage changes one thing at a time. A batch of another size needs another rate, so some change both.
+"""
+
+from dataclasses import replace
+
+from elmofire.formats.initial import initial_weights
+from elmofire.formats.weights import Weights
+from elmofire.text.vocabulary import Vocabulary
+from elmofire.train.settings import Recipe
+
+FIRST: dict[str, tuple[str, ...]] = {
+    "base": (),
+    "10k": ("batch_tokens=10240",),
+    "2.5k": ("batch_tokens=2560",),
+    "20k": ("batch_tokens=20480", "optimizer.rate=8e-3"),
+    "10k, rate 8e-3": ("batch_tokens=10240", "optimizer.rate=8e-3"),
+    "rate 2e-3": ("optimizer.rate=2e-3",),
+    "rate 8e-3": ("optimizer.rate=8e-3",),
+    "no dropout": ("dropout.input=0", "dropout.layers=0", "dropout.output=0"),
+    "dropout at the output alone": ("dropout.input=0", "dropout.layers=0"),
+    "muon": ("optimizer.name=muon",),
+    "muon, rate 8e-3": ("optimizer.name=muon", "optimizer.rate=8e-3"),
+    "full softmax": ("loss.softmax=full",),
+    "16,384 negatives": ("loss.samples=16384",),
+    "4,096 negatives": ("loss.samples=4096",),
+    "lanes with resets": ("data.reading=lanes", "data.reset=true", "data.steps=20"),
+    "lanes of 40 with resets": ("data.reading=lanes", "data.reset=true", "data.steps=40"),
+    "lanes": ("data.reading=lanes", "data.steps=20"),
+    "different text": ("data.text=different",),
+    "betas 0.9, 0.98": ("optimizer.betas=[0.9, 0.98]",),
+    "averaged": ("optimizer.average=0.9995",),
+    "cosine": ("optimizer.schedule=cosine",),
+    "clip 0.25": ("optimizer.clip=0.25",),
+    "weight decay 0.05": ("optimizer.weight_decay=0.05",),
+    "adagrad": ("optimizer.name=adagrad", "optimizer.rate=0.2", "loss.factor=20.0", "optimizer.clip=10.0"),
+    "small head at the start": (),
+    "wide gates at the start": (),
+}
+STAGES = {"first": FIRST}
+# Of arrays whose name ends so, how much larger they are at the start than the recipe's.
+STARTS = {
+    "small head at the start": {"head.weight": 0.1},
+    "wide gates at the start": {"weight_ih": 2.0, "weight_hh": 2.0},
+}
+
+
+def starting(name: str, recipe: Recipe, vocabulary: Vocabulary) -> Weights | None:
+    """The model that a variant starts from; None: as every recipe does."""
+    if name not in STARTS:
+        return None
+    drawn = initial_weights(replace(recipe.model, head=len(vocabulary)), seed=recipe.train.seed, vocabulary=vocabulary)
+    scales = {array: scale for array in drawn.arrays for end, scale in STARTS[name].items() if array.endswith(end)}
+    return replace(drawn, arrays={array: drawn.arrays[array] * scales.get(array, 1) for array in drawn.arrays})

@@ -1,0 +1,251 @@
+"""What a biLM is worth to named entity recognition: CoNLL-2003, one biLSTM-CRF, five sets of inputs, five seeds.
+
+Protocol, fixed before the test sentences were scored:
+  data        eng.train to train on, eng.testa (dev) to stop by, eng.testb (test) scored once, at the end of each run, with the weights
+              of the best dev epoch. Score: F1 over exact spans, as conlleval counts.
+  model       word inputs, dropout 0.5, one biLSTM of 200 cells a direction, dropout 0.5, a CRF over IOBES tags. Adam 0.001, 64 sentences
+              an update, gradient norm at most 5, at most 50 epochs, an end after 10 without a new best dev F1. The same for all inputs;
+              the values are the paper's (Peters et al. 2018, A.7) or AllenNLP's, none was chosen for a biLM.
+  inputs      glove+characters        GloVe 6B 100d in lower case, trained on, and a character CNN (16 dimensions, 128 filters of width 3)
+              glove+characters+model  these and the model's layers: a learned mix with gamma, penalty 0.1
+              model                   the mixed layers alone
+              model layer 0           its context-free layer alone, with gamma
+              untrained               the mixed layers of a biLM of the same config with its initial weights (seed 1)
+              Layers are frozen, in float16, each divided by its root mean square over the training tokens; each sentence starts from the
+              zero state.
+  seeds       1 to 5: of the task model's weights, its dropout and the order of sentences, and of words without a vector.
+  comparison  the mean over seeds of test F1; paired bootstrap over test sentences within seeds, 10,000 resamples, 95% interval.
+
+Run:
+  python benchmarks/ner.py features MODEL NER_FOLDER FOLDER            the layers of all sentences, once, for the runs to share
+  python benchmarks/ner.py run MODEL NER_FOLDER GLOVE_NPZ --configuration NAME --seed N --output FILE [--features FOLDER]
+                                                                       one run, appended to FILE; --trial leaves the test sentences alone
+  python benchmarks/ner.py table FILE...                               the comparisons, kept in results/ner.jsonl
+"""
+
+import argparse
+import base64
+import json
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmofire.embed.embedder import Embedder
+from elmofire.errors import DataError, ElmofireError
+from elmofire.formats import load_weights
+from elmofire.formats.initial import initial_weights
+from elmofire.tasks.features import Features, FlatText, Spellings, glove_vectors, read_layers, scaled_layers, write_layers
+from elmofire.tasks.metrics.bootstrap import paired_bootstrap, span_f1
+from elmofire.tasks.ner import NerData, train_ner
+from elmofire.tasks.trainer import Epoch, TrainerSettings
+
+# Whether it reads GloVe and characters, then whose layers, and which of them (None: all).
+CONFIGURATIONS: dict[str, tuple[bool, str | None, list[int] | None]] = {
+    "glove+characters": (True, None, None),
+    "glove+characters+model": (True, "model", None),
+    "model": (False, "model", None),
+    "model layer 0": (False, "model", [0]),
+    "untrained": (False, "untrained", None),
+}
+COMPARISONS = [
+    ("glove+characters+model", "glove+characters"),
+    ("model", "model layer 0"),
+    ("model", "untrained"),
+]
+SEEDS = [1, 2, 3, 4, 5]
+UNTRAINED_SEED = 1
+
+
+def embedder(model: str, which: str) -> Embedder:
+    """The model, or an untrained one of the same config."""
+    weights = load_weights(model)
+    if which == "untrained":
+        weights = initial_weights(weights.config, seed=UNTRAINED_SEED, vocabulary=weights.vocabulary)
+    return Embedder(weights)
+
+
+def features(arguments: argparse.Namespace) -> None:
+    """Both models' layers into a folder."""
+    text = NerData.load(arguments.ner).text
+    for which in ("model", "untrained"):
+        began = time.perf_counter()
+        write_layers(layers_file(arguments.folder, which), embedder(arguments.model, which), text)
+        print(f"{which}: {len(text.tokens):,} tokens in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+
+
+def layers_file(folder: Path, which: str) -> Path:
+    return folder / f"ner-{which}.safetensors"
+
+
+def layers(model: str, which: str, text: FlatText, folder: Path | None) -> NDArray[np.float16]:
+    """From the folder of shared ones, or computed for this run."""
+    if folder is not None:
+        return read_layers(layers_file(folder, which), text)
+    with tempfile.TemporaryDirectory() as aside:
+        write_layers(layers_file(Path(aside), which), embedder(model, which), text)
+        return read_layers(layers_file(Path(aside), which), text).copy()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """One configuration with one seed."""
+    began = time.perf_counter()
+    glove, which, chosen = CONFIGURATIONS[arguments.configuration]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    data = NerData.load(arguments.ner)
+    words, spellings, vectors, mixed = None, None, None, None
+    if glove:
+        rows, table = glove_vectors(arguments.glove, data.text, data.training_tokens, seed=arguments.seed)
+        words, vectors = torch.from_numpy(rows).to(device), torch.from_numpy(table)
+        spellings = Spellings(data.text.tokens, device)
+    if which:
+        stored = layers(arguments.model, which, data.text, arguments.features)
+        scaled = scaled_layers(stored, chosen or range(stored.shape[1]), data.training_tokens)
+        mixed = torch.from_numpy(scaled).to(device)
+    trained, epochs = train_ner(
+        data,
+        Features(words, spellings, mixed),
+        TrainerSettings(epochs=arguments.epochs),
+        vectors=vectors,
+        seed=arguments.seed,
+        device=device,
+        report=say(arguments.configuration, arguments.seed),
+    )
+    scores = [epoch.score for epoch in epochs]
+    mix = trained.model.mix
+    record = {
+        "configuration": arguments.configuration,
+        "seed": arguments.seed,
+        "model": arguments.model,
+        "device": f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}",
+        "dev_f1": round(max(scores), 3),
+        "epochs": len(epochs),
+        "best_epoch": int(np.argmax(scores)) + 1,
+        "seconds": round(time.perf_counter() - began, 1),
+        "seconds_per_epoch": round(sum(epoch.seconds for epoch in epochs) / len(epochs), 2),
+        "mix": None if mix is None else [round(share, 4) for share in mix.shares.tolist()],
+        "gamma": None if mix is None else round(mix.gamma.item(), 4),
+    }
+    if not arguments.trial:
+        counts = trained.counts("test")
+        record |= {"test_f1": round(f1(counts), 3), "test_counts": packed(counts)}
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.output.open("ab", buffering=0) as file:  # in one write: others may append at the same time
+        file.write(json.dumps(record).encode() + b"\n")
+    print({name: value for name, value in record.items() if name != "test_counts"}, file=sys.stderr)
+
+
+def say(configuration: str, seed: int) -> Callable[[Epoch], None]:
+    """A line per epoch."""
+
+    def line(epoch: Epoch) -> None:
+        figures = f"loss {epoch.loss:.3f}, dev {epoch.score:.2f}, {epoch.seconds:.1f} s"
+        print(f"{configuration}, seed {seed}: {figures}", file=sys.stderr, flush=True)
+
+    return line
+
+
+def f1(counts: NDArray) -> float:
+    """In percent."""
+    return 100 * float(span_f1(counts.sum(axis=0).astype(np.float64)))
+
+
+def packed(counts: NDArray) -> str:
+    """Counts of sentences (all below 256) as text."""
+    return base64.b64encode(zlib.compress(counts.astype(np.uint8).tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> NDArray[np.int64]:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8).reshape(-1, 3).astype(np.int64)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """Means over seeds, and the comparisons."""
+    from records import keep
+
+    runs = finished([json.loads(line) for file in arguments.files for line in file.read_text().splitlines()])
+    for configuration, of_seeds in runs.items():
+        dev, test = ([record[name] for record in of_seeds] for name in ("dev_f1", "test_f1"))
+        print(
+            f"{configuration:<24} dev {np.mean(dev):.2f} ± {np.std(dev, ddof=1):.2f}   "
+            f"test {np.mean(test):.2f} ± {np.std(test, ddof=1):.2f}   epochs {[record['epochs'] for record in of_seeds]}"
+        )
+    counts = {name: np.stack([unpacked(run["test_counts"]) for run in of_seeds]) for name, of_seeds in runs.items()}
+    about = {name: sorted({record[name] for of_seeds in runs.values() for record in of_seeds}) for name in ("model", "device")}
+    for first, second in COMPARISONS:
+        if first not in runs or second not in runs:
+            continue
+        difference, low, high = paired_bootstrap(counts[first], counts[second], span_f1)
+        keep(
+            "ner",
+            **about,
+            seeds=[record["seed"] for record in runs[first]],
+            first=first,
+            second=second,
+            first_test_f1=[record["test_f1"] for record in runs[first]],
+            second_test_f1=[record["test_f1"] for record in runs[second]],
+            difference=round(100 * difference, 3),
+            interval=[round(100 * low, 3), round(100 * high, 3)],
+            excludes_zero=bool(low > 0 or high < 0),
+        )
+
+
+def finished(records: list[dict]) -> dict[str, list[dict]]:
+    """Each configuration's runs by seed; all configurations must have the same seeds, each once, on the same test sentences."""
+    runs = {
+        name: sorted((record for record in records if record["configuration"] == name), key=lambda record: record["seed"])
+        for name in CONFIGURATIONS
+    }
+    runs = {name: of_seeds for name, of_seeds in runs.items() if of_seeds}
+    for name, of_seeds in runs.items():
+        if any("test_counts" not in record for record in of_seeds):
+            raise DataError(f"{name}: a trial is among the runs")
+        if [record["seed"] for record in of_seeds] != SEEDS:
+            raise DataError(f"{name}: runs of the seeds {[record['seed'] for record in of_seeds]}, not {SEEDS}")
+    golds = {unpacked(record["test_counts"])[:, 2].tobytes() for of_seeds in runs.values() for record in of_seeds}
+    if len(golds) > 1:
+        raise DataError("the runs were scored on different test sentences")
+    return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="named entity recognition with and without a biLM")
+    verbs = parser.add_subparsers(required=True)
+
+    one = verbs.add_parser("features")
+    one.add_argument("model")
+    one.add_argument("ner", type=Path)
+    one.add_argument("folder", type=Path)
+    one.set_defaults(verb=features)
+
+    one = verbs.add_parser("run")
+    one.add_argument("model")
+    one.add_argument("ner", type=Path)
+    one.add_argument("glove", type=Path)
+    one.add_argument("--configuration", choices=list(CONFIGURATIONS), required=True)
+    one.add_argument("--seed", type=int, required=True)
+    one.add_argument("--output", type=Path, required=True)
+    one.add_argument("--features", type=Path, help="the folder that `features` has written")
+    one.add_argument("--epochs", type=int, default=TrainerSettings().epochs)
+    one.add_argument("--trial", action="store_true", help="do not score the test sentences")
+    one.set_defaults(verb=run)
+
+    one = verbs.add_parser("table")
+    one.add_argument("files", type=Path, nargs="+")
+    one.set_defaults(verb=table)
+
+    arguments = parser.parse_args()
+    try:
+        arguments.verb(arguments)
+    except ElmofireError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
