@@ -9,14 +9,15 @@ Compared is the perplexity of the split `dev` at the end: full softmax, every se
 directions. Variants that cannot end before DEADLINE seconds are not started, and said to be missing.
 """
 
+import contextlib
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -85,7 +86,7 @@ def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int) -> 
     waiting = list(STAGES[stage])
     running: dict[str, tuple[subprocess.Popen[bytes], Path, float, int]] = {}
     taken = [0.0]
-    with tempfile.TemporaryDirectory() as made:
+    with _folder() as made:
         while waiting or running:
             left = deadline - (time.monotonic() - began)
             if left < max(taken):  # the slowest so far would not end in time
@@ -93,7 +94,7 @@ def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int) -> 
             while waiting and len(running) < AT_ONCE:
                 name = waiting.pop(0)
                 updates = round(60 * minutes * rates[kind(STAGES[stage][name])])
-                folder = Path(made) / name.replace(" ", "-")
+                folder = made / f"{stage}-{name.replace(' ', '-')}"
                 line = [sys.executable, "-m", "en_small.search", "one", corpus, stage, name]
                 with Path(f"{folder}.said").open("wb") as said:
                     process = subprocess.Popen([*line, str(updates), str(seed), str(folder)], stdout=said, stderr=said)
@@ -131,8 +132,16 @@ def _kept(
         layers=evaluations[-1]["layers"] if evaluations else None,
         losses=[[record["update"], round(record["loss"], 4)] for record in lines[:: max(1, len(lines) // 20)]],
     )
-    if not os.environ.get("KEEP_RUNS"):
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Where runs are: in RUNS, where they stay, or for the time being."""
+    if kept := os.environ.get("RUNS"):
+        yield Path(kept)
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            yield Path(made)
 
 
 def one(corpus: str, stage: str, name: str, updates: int, seed: int, folder: Path) -> None:

@@ -38,7 +38,27 @@ FIRST: dict[str, tuple[str, ...]] = {
     "small head at the start": (),
     "wide gates at the start": (),
 }
-STAGES = {"first": FIRST}
+# The second changes the best of the first, put together, one thing at a time.
+BEST = ("batch_tokens=10240", "optimizer.rate=8e-3", "dropout.input=0", "dropout.layers=0", "dropout.output=0")
+SECOND: dict[str, tuple[str, ...]] = {
+    "best": BEST,
+    "muon": (*BEST, "optimizer.name=muon"),
+    "lanes with resets": (*BEST, "data.reading=lanes", "data.reset=true", "data.steps=20"),
+    "rate 12e-3": (*BEST, "optimizer.rate=12e-3"),
+    "betas 0.9, 0.98": (*BEST, "optimizer.betas=[0.9, 0.98]"),
+    "different text": (*BEST, "data.text=different"),
+    "averaged": (*BEST, "optimizer.average=0.9995"),
+    "lanes": (*BEST, "data.reading=lanes", "data.steps=20"),
+    "clip 0.25": (*BEST, "optimizer.clip=0.25"),
+    "small head at the start": BEST,
+    "wide gates at the start": BEST,
+}
+# Larger batches gain with the minutes.
+LONG: dict[str, tuple[str, ...]] = {
+    "10k": BEST,
+    "20k": ("batch_tokens=20480", "optimizer.rate=12e-3", *BEST[2:]),
+}
+STAGES = {"first": FIRST, "second": SECOND, "long": LONG}
 # Of arrays whose name ends so, how much larger they are at the start than the recipe's.
 STARTS = {
     "small head at the start": {"head.weight": 0.1},
