@@ -19,7 +19,8 @@ Protocol, fixed before the test sentences were scored:
 Run:
   python benchmarks/ner.py features MODEL NER_FOLDER FOLDER            the layers of all sentences, once, for the runs to share
   python benchmarks/ner.py run MODEL NER_FOLDER GLOVE_NPZ --configuration NAME --seed N --output FILE [--features FOLDER]
-                                                                       one run, appended to FILE; --trial leaves the test sentences alone
+                                                                       one run, appended to FILE
+                                                                       (--trial EPOCHS: a short one, dev alone)
   python benchmarks/ner.py table FILE...                               the comparisons, kept in results/ner.jsonl
 """
 
@@ -31,6 +32,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +43,15 @@ from elmofire.embed.embedder import Embedder
 from elmofire.errors import DataError, ElmofireError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
-from elmofire.tasks.features import Features, FlatText, Spellings, glove_vectors, read_layers, scaled_layers, write_layers
+from elmofire.tasks.features import (
+    Features,
+    FlatText,
+    Spellings,
+    glove_vectors,
+    read_layers,
+    scaled_layers,
+    write_layers,
+)
 from elmofire.tasks.metrics.bootstrap import paired_bootstrap, span_f1
 from elmofire.tasks.ner import NerData, train_ner
 from elmofire.tasks.trainer import Epoch, TrainerSettings
@@ -95,9 +105,12 @@ def layers(model: str, which: str, text: FlatText, folder: Path | None) -> NDArr
 
 def run(arguments: argparse.Namespace) -> None:
     """One configuration with one seed."""
+    from records import _commit
+
     began = time.perf_counter()
     glove, which, chosen = CONFIGURATIONS[arguments.configuration]
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    settings = TrainerSettings() if arguments.trial is None else TrainerSettings(epochs=arguments.trial)
     data = NerData.load(arguments.ner)
     words, spellings, vectors, mixed = None, None, None, None
     if glove:
@@ -106,12 +119,11 @@ def run(arguments: argparse.Namespace) -> None:
         spellings = Spellings(data.text.tokens, device)
     if which:
         stored = layers(arguments.model, which, data.text, arguments.features)
-        scaled = scaled_layers(stored, chosen or range(stored.shape[1]), data.training_tokens)
-        mixed = torch.from_numpy(scaled).to(device)
+        mixed = scaled_layers(stored, chosen or range(stored.shape[1]), data.training_tokens, device)
     trained, epochs = train_ner(
         data,
         Features(words, spellings, mixed),
-        TrainerSettings(epochs=arguments.epochs),
+        settings,
         vectors=vectors,
         seed=arguments.seed,
         device=device,
@@ -120,19 +132,22 @@ def run(arguments: argparse.Namespace) -> None:
     scores = [epoch.score for epoch in epochs]
     mix = trained.model.mix
     record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
         "configuration": arguments.configuration,
         "seed": arguments.seed,
         "model": arguments.model,
         "device": f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}",
+        **asdict(settings),
         "dev_f1": round(max(scores), 3),
-        "epochs": len(epochs),
+        "epochs_run": len(epochs),
         "best_epoch": int(np.argmax(scores)) + 1,
         "seconds": round(time.perf_counter() - began, 1),
         "seconds_per_epoch": round(sum(epoch.seconds for epoch in epochs) / len(epochs), 2),
         "mix": None if mix is None else [round(share, 4) for share in mix.shares.tolist()],
         "gamma": None if mix is None else round(mix.gamma.item(), 4),
     }
-    if not arguments.trial:
+    if arguments.trial is None:
         counts = trained.counts("test")
         record |= {"test_f1": round(f1(counts), 3), "test_counts": packed(counts)}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -174,14 +189,17 @@ def table(arguments: argparse.Namespace) -> None:
         dev, test = ([record[name] for record in of_seeds] for name in ("dev_f1", "test_f1"))
         print(
             f"{configuration:<24} dev {np.mean(dev):.2f} ± {np.std(dev, ddof=1):.2f}   "
-            f"test {np.mean(test):.2f} ± {np.std(test, ddof=1):.2f}   epochs {[record['epochs'] for record in of_seeds]}"
+            f"test {np.mean(test):.2f} ± {np.std(test, ddof=1):.2f}   epochs {[record['epochs_run'] for record in of_seeds]}"
         )
     counts = {name: np.stack([unpacked(run["test_counts"]) for run in of_seeds]) for name, of_seeds in runs.items()}
-    about = {name: sorted({record[name] for of_seeds in runs.values() for record in of_seeds}) for name in ("model", "device")}
+    about = {
+        name: sorted({record[name] for of_seeds in runs.values() for record in of_seeds})
+        for name in ("model", "device")
+    }
     for first, second in COMPARISONS:
         if first not in runs or second not in runs:
             continue
-        difference, low, high = paired_bootstrap(counts[first], counts[second], span_f1)
+        found = paired_bootstrap(counts[first], counts[second], span_f1)
         keep(
             "ner",
             **about,
@@ -190,16 +208,18 @@ def table(arguments: argparse.Namespace) -> None:
             second=second,
             first_test_f1=[record["test_f1"] for record in runs[first]],
             second_test_f1=[record["test_f1"] for record in runs[second]],
-            difference=round(100 * difference, 3),
-            interval=[round(100 * low, 3), round(100 * high, 3)],
-            excludes_zero=bool(low > 0 or high < 0),
+            difference=round(100 * found.difference, 3),
+            interval=[round(100 * found.low, 3), round(100 * found.high, 3)],
+            excludes_zero=found.excludes_zero,
         )
 
 
 def finished(records: list[dict]) -> dict[str, list[dict]]:
     """Each configuration's runs by seed; all configurations must have the same seeds, each once, on the same test sentences."""
     runs = {
-        name: sorted((record for record in records if record["configuration"] == name), key=lambda record: record["seed"])
+        name: sorted(
+            (record for record in records if record["configuration"] == name), key=lambda record: record["seed"]
+        )
         for name in CONFIGURATIONS
     }
     runs = {name: of_seeds for name, of_seeds in runs.items() if of_seeds}
@@ -232,8 +252,7 @@ def main() -> None:
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--output", type=Path, required=True)
     one.add_argument("--features", type=Path, help="the folder that `features` has written")
-    one.add_argument("--epochs", type=int, default=TrainerSettings().epochs)
-    one.add_argument("--trial", action="store_true", help="do not score the test sentences")
+    one.add_argument("--trial", type=int, metavar="EPOCHS", help="no more epochs than these, and no test sentences")
     one.set_defaults(verb=run)
 
     one = verbs.add_parser("table")

@@ -1,6 +1,7 @@
 """What a name, a folder or a pair of files holds is found out, not asked; what it does not hold is said."""
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ from models import FIXTURES, lively, needs_shared, tiny, words_only
 from elmofire import ModelError, Weights, load_weights, save_weights
 from elmofire.formats import names
 from elmofire.formats.config import BilmConfig, small
+from elmofire.text.tokenizers import TokenizerInfo
 
 
 def save(folder, to: str, config: BilmConfig | None = None) -> Weights:
@@ -48,6 +50,31 @@ class TestNames:
             load_weights()
         assert "the default model en-small is not in this package" in str(caught.value)
         assert "name a folder with a model, an options and a weight file, or one of: random-small" in str(caught.value)
+
+    def test_a_model_in_the_package_loads_by_its_name_and_is_the_default(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(names, "_PACKAGED", tmp_path)
+        weights = save(tmp_path / "en-small", "native")
+        assert names.packaged_models() == ["en-small"]
+        for loaded in (load_weights("en-small"), load_weights()):
+            assert loaded.config == tiny()
+            assert loaded.tokenizer == weights.tokenizer
+            np.testing.assert_array_equal(loaded.arrays["forward.0.bias"], weights.arrays["forward.0.bias"])
+            assert loaded.source
+            assert loaded.source.what == str(tmp_path / "en-small")
+
+    def test_a_model_in_the_package_keeps_its_own_tokenizer(self, tmp_path, monkeypatch):
+        """Even under the name of a published model, whose files would not say which one is theirs."""
+        monkeypatch.setattr(names, "_PACKAGED", tmp_path)
+        weights = replace(lively(tiny()), tokenizer=TokenizerInfo("whitespace", "", 1))
+        save_weights(weights, tmp_path / "german")
+        assert load_weights("german").tokenizer == weights.tokenizer
+
+    def test_a_name_that_leads_out_of_the_package_names_no_model_there(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(names, "_PACKAGED", tmp_path / "models")
+        (tmp_path / "models").mkdir()
+        save(tmp_path / "outside", "native")
+        for name in ("../outside", "", "."):
+            assert names.packaged_folder(name) is None
 
     def test_a_folder_comes_before_a_name(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -106,12 +106,16 @@ def save_weights(
 
 def _load_folder(folder: Path, given: _Given) -> Weights:
     from elmofire.formats import native
+
+    if native.recognizes(folder):  # before the others' readers are imported, which takes longer than reading
+        given.refuse_options(folder)
+        return native.read(folder)
     from elmofire.formats.published.from_tensorflow import tf1
     from elmofire.formats.published.from_torch import manylangs
 
-    if native.recognizes(folder) or manylangs.recognizes(folder):
+    if manylangs.recognizes(folder):
         given.refuse_options(folder)
-        return native.read(folder) if native.recognizes(folder) else manylangs.read(folder)
+        return manylangs.read(folder)
     if tf1.recognizes(folder):
         return tf1.read(folder, options=given.options, vocabulary_file=given.vocabulary_for(folder))
     if (folder / RUN_FILE).is_file():

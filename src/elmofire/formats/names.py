@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from elmofire.errors import MissingExtra, ModelError
-from elmofire.formats import config, initial
+from elmofire.formats import config
 from elmofire.formats.catalogue import catalogue, entry_named
 from elmofire.formats.weights import Source, Weights
 from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
@@ -71,7 +71,7 @@ def _from_hub(repository: str) -> Path:
 
 def with_language(name: str, weights: Weights) -> Weights:
     """The published files do not say which language they are for; the catalogue does, so that strings are split as they should."""
-    entry = entry_named(name)
+    entry = None if packaged_folder(name) else entry_named(name)  # those in the package say it themselves
     if entry is None:
         return weights
     try:
@@ -83,7 +83,9 @@ def with_language(name: str, weights: Weights) -> Weights:
 
 def random_small() -> Weights:
     """The `small` size with seeded random weights: for trying things out. Its vectors carry no meaning."""
-    drawn = initial.initial_weights(config.small(), seed=2018)
+    from elmofire.formats.initial import initial_weights  # 15 ms of numpy.random that no trained model needs
+
+    drawn = initial_weights(config.small(), seed=2018)
     return Weights(
         config=drawn.config,
         arrays=drawn.arrays,

@@ -1,7 +1,6 @@
 """The words a model knows by name: one a line in `vocab.txt`, the line's number is the word's id."""
 
 import gzip
-import io
 import warnings
 import zlib
 from collections.abc import Iterable, Sequence
@@ -99,5 +98,8 @@ def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
 
 
 def _words(data: bytes) -> list[str]:
-    lines = io.StringIO(data.decode("utf-8-sig"), newline=None)  # all kinds of line ends, as in 2018
+    text = data.decode("utf-8-sig")
+    if "\r" in text:  # all kinds of line ends, as in 2018
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.removesuffix("\n").split("\n") if text else []
     return [word for line in lines if (word := line.strip()) != _NOT_A_WORD]

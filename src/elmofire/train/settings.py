@@ -67,7 +67,7 @@ class LossSettings:
 class OptimizerSettings:
     """How parameters follow gradients."""
 
-    name: str = "adamw"  # or "muon" (with adamw for all but the LSTMs' weights), "adagrad", "sgd"
+    name: str = "adamw"  # or "adagrad", "sgd"
     rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)  # adamw
     epsilon: float = 1e-8  # adamw
@@ -83,7 +83,7 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         problems = [
-            *_one_of("name", self.name, "adamw", "muon", "adagrad", "sgd"),
+            *_one_of("name", self.name, "adamw", "adagrad", "sgd"),
             *_one_of("schedule", self.schedule, "linear", "cosine", "constant", "plateau"),
             *_at_least("warmup", self.warmup, 0),
         ]

@@ -8,17 +8,11 @@ from torch import Tensor
 from elmofire.errors import DataError
 from elmofire.kernels.paths import choose_path
 from elmofire.train.settings import OptimizerSettings
-from elmofire.train.step.muon import Orthogonal
 from elmofire.train.step.parameters import ALIGNMENT, FlatParameters
 
 _ON_CPU = 2**17  # elements at once: what is computed on the way stays in the cache, half the time of 2**20
 _ON_GPU = 2**24  # where there is no Triton: few launches, and little memory
-_MOMENTS = {
-    "adamw": ("first_moment", "second_moment"),
-    "muon": ("first_moment", "second_moment"),
-    "adagrad": ("accumulator",),
-    "sgd": (),
-}
+_MOMENTS = {"adamw": ("first_moment", "second_moment"), "adagrad": ("accumulator",), "sgd": ()}
 
 
 class Optimizer:
@@ -44,8 +38,6 @@ class Optimizer:
         self._path = choose_path(path, weights.device, weights.dtype, rows=0)
         first = settings.initial_accumulator if settings.name == "adagrad" else 0.0
         self._moments = {name: torch.full_like(weights, first) for name in _MOMENTS[settings.name]}
-        self._momentum = torch.zeros_like(weights) if settings.name == "muon" else None
-        self._orthogonal = None if self._momentum is None else Orthogonal(parameters, self._momentum)
         self.averaged = weights.clone() if settings.average is not None else None
         self.count = torch.zeros((), dtype=torch.int64, device=weights.device)  # steps that were not skipped
         self.skipped = torch.zeros((), dtype=torch.int64, device=weights.device)
@@ -60,9 +52,6 @@ class Optimizer:
         self.count += finite
         self.skipped.add_(1).mul_(~finite)
         scalars = self._scalars(norm, finite, rate.double())
-        if self._orthogonal is not None:
-            _, clip, change, *_ = scalars.to(self._parameters.weights.dtype).unbind()
-            self._orthogonal.step(clip, change, finite)
         if self._path == "torch":
             self._in_torch(scalars, finite)
         else:
@@ -99,7 +88,7 @@ class Optimizer:
             w = weights[here]
             g = torch.where(finite, self._parameters.gradients[here], 0.0).mul_(clip)
             moments = [moment[here] for moment in self._moments.values()]
-            if settings.name in ("adamw", "muon"):
+            if settings.name == "adamw":
                 m, v = moments
                 m.lerp_(g, (1 - settings.betas[0]) * go)
                 v.lerp_(g.square(), (1 - settings.betas[1]) * go)
@@ -119,8 +108,7 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, by name: flat ones in the parameters' layout, and counters. The weights are not among them."""
         averaged = {} if self.averaged is None else {"average": self.averaged}
-        momentum = {} if self._momentum is None else {"momentum": self._momentum}
-        return {**self._moments, **momentum, **averaged, "count": self.count, "skipped": self.skipped}
+        return {**self._moments, **averaged, "count": self.count, "skipped": self.skipped}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy what `state` gave."""

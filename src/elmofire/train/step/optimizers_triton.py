@@ -26,7 +26,7 @@ def step(
     mean = weights if averaged is None else averaged  # not touched where there is none
     with torch.cuda.device_of(weights):
         grid = (triton.cdiv(n, _TILE),)
-        if settings.name in ("adamw", "muon"):
+        if settings.name == "adamw":
             _adamw[grid](
                 weights,
                 parameters.gradients,

@@ -1,0 +1,1 @@
+"""What the vectors know: probes of layers and words, beside plain baselines."""

@@ -1,0 +1,1 @@
+"""Scores of tasks, and how sure one can be of their differences."""
