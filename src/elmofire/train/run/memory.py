@@ -1,8 +1,12 @@
-"""How much memory a run will need: measured on small batches before it starts; and into how many parts its updates are split to fit."""
+"""How much memory a run will need, and into how many parts its updates are split to fit.
+
+What small batches take tells beforehand which way will fit. When everything has been made ready that way, what a GPU has given away by
+then tells how much it is.
+"""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,11 +34,38 @@ class Fit:
     graphs: bool
     needed: int | None = None
     limit: int | None = None
+    evaluation: int = 0  # bytes of it that evaluations take beside the training's
 
     @property
     def record(self) -> dict[str, Any]:
         """For the log."""
         return {} if self.needed is None else {"memory_estimate": self.needed, "memory_limit": self.limit}
+
+
+class Moment:
+    """What the device had to give when this was made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            self._free, _ = torch.cuda.mem_get_info(device)
+            self._reserved = torch.cuda.memory_reserved(device)
+
+    def measured(self, fit: Fit) -> Fit:
+        """The same way with the bytes that it has turned out to take since; all that will be run has been run once."""
+        if fit.needed is None:
+            return fit
+        free, _ = torch.cuda.mem_get_info(self._device)
+        kept = CONTEXT + self._reserved + self._free - free
+        # Graphs keep their memory; without them training takes again what was given back.
+        training = kept if fit.graphs else kept + _given_back(self._device)
+        return replace(fit, needed=max(training, kept + fit.evaluation))
+
+
+def _given_back(device: torch.device) -> int:
+    return torch.cuda.max_memory_reserved(device) - torch.cuda.memory_reserved(device)
 
 
 def fit_in_memory(
@@ -56,14 +87,14 @@ def fit_in_memory(
     steps, _ = max(whole.shapes(), key=math.prod)
     words = max(whole.most_words(50).values())
     # Evaluations lie beside the training's memory, and a mean of the weights takes their place while they run.
-    fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT
-    fixed += _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
-    fixed += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
+    evaluation = _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
+    evaluation += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
+    fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT + evaluation
     fixed += parameters.gradients.nbytes if ranks.world > 1 else 0  # on their way to the other ranks
     one, two = (_bytes_of(loss, parameters, recipe, steps, rows, words) for rows in (_ROWS, 2 * _ROWS))
     each = (two - one) / (_ROWS * steps)
     ways = (
-        Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit)
+        Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit, evaluation)
         for n in ([parts] if parts else _PARTS)
         for stream in [whole if n == 1 else open_parts(n)]
         for cells, graph_bytes in [(max(map(math.prod, stream.shapes())), _GRAPH * stream.number_of_kinds)]

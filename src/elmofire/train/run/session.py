@@ -19,7 +19,7 @@ from elmofire.recipe import text_of
 from elmofire.text.characters import ByteAlphabet
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
 from elmofire.train.files.checkpoints import Checkpoint, Checkpoints
-from elmofire.train.run.memory import fit_in_memory
+from elmofire.train.run.memory import Moment, fit_in_memory
 from elmofire.train.run.processes import Ranks
 from elmofire.train.settings import Recipe
 from elmofire.train.step.forward import BatchLoss
@@ -60,6 +60,7 @@ class Session:
     ) -> None:
         """`before` are the facts of the checkpoint from which a run goes on: it is run as it was, whatever memory is free now."""
         self.recipe, self.corpus, self.ranks = recipe, corpus, ranks
+        before_all = Moment(ranks.device)
         self.held_out = held_out(recipe, corpus)
         self._corpus_digest = digest(corpus.folder / CORPUS_FILE)
         if recipe.train.deterministic and ranks.device.type == "cuda":
@@ -96,6 +97,7 @@ class Session:
             graphs=self.fit.graphs and ranks.world == 1,
         )
         self.stepper.make_ready(self.stream.kinds())
+        self.fit = before_all.measured(self.fit)
         self.progress = Progress()
 
     def _open(self, parts: int) -> Stream:
