@@ -121,7 +121,7 @@ def text(
     from elmofire.cli.progress import Progress
     from elmofire.train.corpus.prepare import Settings
     from elmofire.train.corpus.prepare import prepare as prepare_corpus
-    from elmofire.train.corpus.report import report_lines
+    from elmofire.train.corpus.report import language_note, long_sentences_note, report_lines
 
     held_out_texts: dict[str, list[str]] = {}
     for given in held_out_text:
@@ -145,6 +145,8 @@ def text(
         ngram=ngram,
         drop_overlaps=drop_overlaps,
     )
+    if not quiet and (told := language_note(settings.tokenizer().info)):
+        click.echo(f"note: {told}", err=True)
     progress = Progress(total=None, quiet=quiet)
 
     def note(text: str) -> None:
@@ -163,6 +165,8 @@ def text(
         return
     for line in report_lines(corpus.table):
         click.echo(line)
+    if not quiet and (told := long_sentences_note(corpus.table)):
+        click.echo(f"note: {told}", err=True)
     if not quiet and corpus.table["report"]["words"]["coverage"] == 1 and vocabulary.isdecimal():
         click.echo(
             "note: every word of the training text is in the vocabulary, so a model would not learn what <UNK> is; "

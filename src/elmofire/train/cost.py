@@ -19,6 +19,7 @@ from elmofire.train.settings import LossSettings, Recipe
 SUSTAINED = (
     470e12  # operations a second on an H200: what the stacks of the original size hold at 10k to 20k tokens an update
 )
+CPU_SHARE = 0.3
 SECONDS_AN_UPDATE = 0.005  # what there is besides: steps wait for each other, the optimizer walks over all parameters
 
 
@@ -94,11 +95,7 @@ def flops_per_token(config: BilmConfig, loss: LossSettings, *, vocabulary: int, 
 
 def cost_of(recipe: Recipe, text: Text) -> Cost:
     """What a recipe takes on a text, all of it on one H200."""
-    model, batch = recipe.model, recipe.train.batch_tokens
-    readings = len(model.directions) if recipe.data.text == "different" else 1
-    each = flops_per_token(
-        model, recipe.loss, vocabulary=text.vocabulary, distinct=distinct_words(readings * batch) / batch
-    )
+    model, batch, each = recipe.model, recipe.train.batch_tokens, _flops(recipe, text)
     seconds = SECONDS_AN_UPDATE + batch * each.total / SUSTAINED
     updates = _updates(recipe, text.tokens, seconds)
     return Cost(
@@ -109,6 +106,27 @@ def cost_of(recipe: Recipe, text: Text) -> Cost:
         tokens=updates * batch,
         flops=updates * batch * each.total,
         hours=updates * seconds / 3600,
+    )
+
+
+def hours_on_cpu(recipe: Recipe, text: Text, rate: float) -> float:
+    """How long a recipe takes on processors that make so many operations a second in one large product.
+
+    >>> from elmofire.train.recipes import find_recipe
+    >>> [round(hours_on_cpu(find_recipe(name), MEANT_FOR[name], 100e9), 1) for name in ("tiny", "small")]
+    [0.1, 0.1]
+    """
+    seconds = recipe.train.batch_tokens * _flops(recipe, text).total / (CPU_SHARE * rate)
+    hours = _updates(recipe, text.tokens, seconds) * seconds / 3600
+    return hours if recipe.train.minutes is None else min(hours, recipe.train.minutes / 60)
+
+
+def _flops(recipe: Recipe, text: Text) -> Flops:
+    """For one token of the recipe's updates."""
+    model, batch = recipe.model, recipe.train.batch_tokens
+    readings = len(model.directions) if recipe.data.text == "different" else 1
+    return flops_per_token(
+        model, recipe.loss, vocabulary=text.vocabulary, distinct=distinct_words(readings * batch) / batch
     )
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from elmofire.formats import Loadable, load_weights
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
-from elmofire.lm.language_model import LanguageModel
 from elmofire.text.characters import ByteAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary, write_vocabulary
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
+from elmofire.train.corpus.report import long_sentences_note
 from elmofire.train.pretrain import FINETUNE, require_torch, run_recipe
 from elmofire.train.recipes import find_recipe
 from elmofire.train.settings import Recipe
@@ -49,7 +49,7 @@ def finetune(
     `held_out` is a share of the lines (or records of JSON lines), how many as an int, or a file. `vocab` is "model" for the words that
     the model predicts, "new" for a new head with those of the text, or a file with the words of a head that comes without; by default the
     model's where it has a head. `settings` change the recipe `finetune`, as on the command line. `show` is called with every record of
-    the run's log and, before those, with one of the kind "before": perplexities of the held-out text.
+    the run's log; the one of the kind "before" tells perplexities of the held-out text by the model as it was.
     """
     require_torch()
     weights = load_weights(model, vocab=None if vocab in (None, MODEL, NEW) else vocab)
@@ -68,23 +68,18 @@ def finetune(
         return run_recipe(recipe, data=data, output=folder, device=device, show=None, start=start)
 
     if start is not weights:
-        text = f"a new head for {start.config.head:,} words, which knows nothing yet"
-        show({"update": 0, "kind": "note", "text": text})
-    before = _before(folder) or _perplexity(start, corpus, device)
-    kept = replace(start, training={**start.training, "update": 0, "held_out": before})
-    show({"update": 0, "kind": "before", **before})
-
-    def watch(record: Record) -> None:
-        if record["kind"] == "start":  # the folder is the run's now
-            _keep(folder, kept, before)
-        show(record)
-
-    run_recipe(recipe, data=data, output=folder, device=device, show=watch, start=start)
-    if not perplexities(folder)[1]["mean"] < before["mean"]:
-        _keep(folder, kept, before)
-        text = "the held-out text was predicted best before, so that model is kept; try a lower optimizer.rate"
-        show({"update": 0, "kind": "note", "text": text})
+        _note(show, f"a new head for {start.config.head:,} words, which knows nothing yet")
+    if told := long_sentences_note(corpus.table):
+        _note(show, told)
+    run_recipe(recipe, data=data, output=folder, device=device, show=show, start=start)
+    before, after = perplexities(folder)
+    if not after["mean"] < before["mean"]:
+        _note(show, "the held-out text was predicted best before, so that model is kept; try a lower optimizer.rate")
     return folder
+
+
+def _note(show: Callable[[Record], None], text: str) -> None:
+    show({"update": 0, "kind": "note", "text": text})
 
 
 def _refuse_foreign_folders(folder: Path) -> None:
@@ -100,18 +95,6 @@ def perplexities(run: str | Path) -> tuple[Record, Record]:
     from elmofire.train.files.best import read_run
 
     return read_run(run)["before"], dict(load_weights(run).training["held_out"])
-
-
-def _before(folder: Path) -> Record | None:
-    from elmofire.train.files.best import read_run
-
-    return read_run(folder).get("before")
-
-
-def _keep(folder: Path, weights: Weights, before: Record) -> None:
-    from elmofire.train.files.best import keep_best
-
-    keep_best(folder, 0, weights, before=before)
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,12 +140,6 @@ def _recipe(weights: Weights, model: Loadable, settings: Sequence[str]) -> Recip
     name = ", ".join(map(str, model)) if isinstance(model, tuple) else str(model)
     # The run's recipe names the model, so that another one is not taken for a run's own.
     return replace(recipe, description=f"{name} goes on.", model=replace(weights.config, head=0))
-
-
-def _perplexity(weights: Weights, corpus: Corpus, device: str) -> Record:
-    split = corpus.heldout[HELD_OUT]
-    sentences = (corpus.spellings(split.sentence(number)) for number in range(split.sentences))
-    return asdict(LanguageModel(weights, device=device).perplexity(sentences))
 
 
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────────────────────

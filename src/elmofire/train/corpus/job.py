@@ -23,7 +23,7 @@ from elmofire.train.corpus import blocks as blocks_module
 from elmofire.train.corpus.blocks import Block, Position, cut_blocks, write_block
 from elmofire.train.corpus.overlaps import read_evaluation
 from elmofire.train.corpus.reader import CORPUS_FILE, FORMAT, digest
-from elmofire.train.corpus.report import split_table, words_table
+from elmofire.train.corpus.report import long_sentences, split_table, words_table
 from elmofire.train.corpus.selection import (
     DROPPED,
     TRAIN,
@@ -135,6 +135,7 @@ class Job:
         self.note("writing shards")
         splits = self._write(workers, selected, unknown)
         overlaps = self._write_overlaps(selected)
+        long = long_sentences(blocks, [source.path for source in self.sources])
         table = {
             "format": FORMAT,
             "elmofire": elmofire.__version__,
@@ -143,7 +144,12 @@ class Job:
             "vocabulary": len(vocabulary),
             "words": len(words.spellings),
             "splits": {name: split_table(shards) for name, shards in splits.items()},
-            "report": {"words": about_words, "duplicates": duplicates, "overlaps": overlaps},
+            "report": {
+                "words": about_words,
+                "duplicates": duplicates,
+                "overlaps": overlaps,
+                **({"long_sentences": long} if long else {}),
+            },
             **described,
         }
         self._finish(table)

@@ -1,14 +1,27 @@
 """What a prepared corpus holds: the figures in `corpus.json`, and as text."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from elmofire.text.tokenizers import TokenizerInfo
+from elmofire.train.corpus.blocks import Block
 from elmofire.train.corpus.shards import ShardCounts
 from elmofire.train.corpus.words import SPECIALS, Words, frequency_order
 
 ROOM = 48  # bytes of a word that a model with 50 characters reads
+LONG = 1000  # words; no sentence has as many
+
+# The languages with a code of two letters, all of ISO 639-1 and sh; of three letters there are thousands.
+_TWO_LETTERS = """
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et eu
+fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn
+ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os
+pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt
+tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
 
 
 def split_table(shards: Sequence[ShardCounts]) -> dict[str, Any]:
@@ -57,6 +70,46 @@ def words_table(words: Words, targets: np.ndarray, unknown: int) -> dict[str, An
         f"tokens_over_{ROOM}_bytes": int(words.counts[sizes > ROOM].sum()),
         "longest_word_bytes": int(sizes.max()),
     }
+
+
+def long_sentences(blocks: Iterable[Block], paths: Sequence[str]) -> dict[str, Any]:
+    """Sentences that are none, as when a text has no stops or its lines were lost: how many, and where the first one is."""
+    count, first = 0, ""
+    for block in blocks:
+        places = np.flatnonzero(block.array("lengths") > LONG)
+        count += len(places)
+        if len(places) and not first:
+            path = paths[block.array("sources")[block.array("documents")[places[0]]]]
+            first = f"{path}:{block.array('numbers')[places[0]]}"
+    return {"sentences": count, "first": first} if count else {}
+
+
+def long_sentences_note(table: dict[str, Any]) -> str | None:
+    """What to say of them, given `corpus.json`."""
+    found = table["report"].get("long_sentences")
+    if not found:
+        return None
+    many = "a sentence has" if found["sentences"] == 1 else f"{found['sentences']:,} sentences have"
+    return (
+        f"{many} more than {LONG:,} words (the first in {found['first']}): were sentences found at all? "
+        "Training reads such a one piece by piece, in many updates with little else in them"
+    )
+
+
+def language_note(tokenizer: TokenizerInfo) -> str | None:
+    """What to say of a language that is none; any name is taken, since ICU has rules for all.
+
+    >>> language_note(TokenizerInfo("plain", "ko-KR", 1))
+    >>> language_note(TokenizerInfo("icu", "xx", 1))
+    "'xx' is no language code such as 'de': words are split by the tokenizer icu 1, as those of a language without rules of its own"
+    """
+    primary = re.split("[-_]", tokenizer.language.lower())[0]
+    if primary in ("", *_TWO_LETTERS.split()) or re.fullmatch("[a-z]{3}", primary):
+        return None
+    return (
+        f"{tokenizer.language!r} is no language code such as 'de': words are split by the tokenizer {tokenizer.name} "
+        f"{tokenizer.version}, as those of a language without rules of its own"
+    )
 
 
 def report_lines(table: dict[str, Any]) -> list[str]:

@@ -51,6 +51,11 @@ def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
     found: list[Source] = []
     for text in texts:
         path = Path(text)
+        if text == "-":
+            raise InputError(
+                "-: standard input cannot be read, since a run that is killed goes on in the middle of its text",
+                hint="write it to a file first; a compressed one will do",
+            )
         if text.startswith("hf:"):
             _data_set(text)
             paths = [text]

@@ -17,7 +17,7 @@ class Clock:
         self._session = session
         self._began = time.monotonic() - session.progress.seconds
         self._saved = self.seconds()
-        self._every = session.recipe.train.evaluate_every or (
+        self.evaluate_every = session.recipe.train.evaluate_every or (
             session.updates and max(1, -(-session.updates // EVALUATIONS))
         )
         self._ended = False
@@ -48,8 +48,8 @@ class Clock:
 
     def evaluation_is_due(self) -> bool:
         session = self._session
-        if self._every:
-            return session.progress.update % self._every == 0
+        if self.evaluate_every:
+            return session.progress.update % self.evaluate_every == 0
         share = self.seconds() / (60 * (session.recipe.train.minutes or 1))
         return self._agreed(share * EVALUATIONS >= session.progress.evaluations + 1)
 

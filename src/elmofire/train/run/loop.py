@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.best import keep_best
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.run.clock import Clock
-from elmofire.train.run.evaluate import averaged, evaluate
+from elmofire.train.run.evaluate import Evaluation, averaged, evaluate
 from elmofire.train.run.folder import claimed, refuse_to_go_apart, write_recipe
 from elmofire.train.run.processes import joined
 from elmofire.train.run.records import PLOT, Records, write_plot, writing
 from elmofire.train.run.session import Session, suited
+from elmofire.train.run.switches import switches_put_back
 from elmofire.train.settings import Recipe
 from elmofire.train.stream.feed import Feed
 
@@ -39,11 +41,13 @@ def pretrain(
 ) -> Path:
     """Train a model on a prepared corpus; the folder of the run, which loads as a model.
 
-    `start` is a model to go on with, whose head has the corpus's vocabulary. `show` is called with every record of the log. Processes
-    that `torchrun` has started share the work.
+    `start` is a model to go on with, whose head has the corpus's vocabulary: how well it predicts the held-out text is told as the
+    record "before", and it is kept until there is a better one. `show` is called with every record of the log, and with short ones that
+    the log does not have: "resumed" or "ended" for a run that was there already, "evaluating" before each evaluation. Processes that
+    `torchrun` has started share the work.
     """
     corpus, folder = Corpus.open(data), Path(output)
-    with joined(device) as ranks:
+    with joined(device) as ranks, switches_put_back(ranks.device):
         recipe, notes = suited(recipe, corpus)
         with claimed(folder, text_of(recipe), ranks):
             checkpoints = Checkpoints(folder / CHECKPOINTS)
@@ -59,9 +63,15 @@ def pretrain(
             made_before = clock.over()
             if not made_before:
                 with Records(folder, session, show, resumed=resumed) as records:
-                    if not resumed:
-                        records.start(notes)
+                    if resumed:
+                        records.say("resumed")
+                    else:
+                        records.start(notes, evaluate_every=clock.evaluate_every)
+                        if start is not None:
+                            _evaluate_start(session, start, records, folder)
                     _train(session, clock, checkpoints, records, folder)
+            elif ranks.first:
+                show({"update": session.progress.update, "kind": "ended"})
             if ranks.first and not (made_before and (folder / PLOT).exists()):
                 write_plot(folder)
     return folder
@@ -97,10 +107,10 @@ def _train(session: Session, clock: Clock, checkpoints: Checkpoints, records: Re
 
 def _evaluate(session: Session, records: Records, folder: Path) -> None:
     """Perplexity of the held-out text, and the model kept if it is the best so far. Without such text the last model is the best."""
-    progress, split, began = session.progress, session.held_out, time.monotonic()
+    progress, began = session.progress, time.monotonic()
     progress.evaluations += 1
     with averaged(session.parameters, session.optimizer):
-        found = evaluate(session.loss, session.corpus, split, session.recipe, session.ranks) if split else None
+        found = _evaluation(session, records)
         better = found is None or progress.best is None or found.mean < progress.best
         if found is not None:
             session.schedule.evaluated(found.mean)
@@ -111,7 +121,28 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
             with writing(folder):
                 keep_best(folder, progress.update, session.weights(training))
     if found is not None:
-        records.evaluation(found, time.monotonic() - began, better=better)
+        records.evaluation("evaluation", found, time.monotonic() - began, best=better)
+
+
+def _evaluate_start(session: Session, start: Weights, records: Records, folder: Path) -> None:
+    """The model that a run goes on with, in the same way; it is no evaluation of the run's own."""
+    began, found = time.monotonic(), _evaluation(session, records)
+    if found is None:
+        return
+    if math.isfinite(found.mean):
+        session.progress.best = found.mean
+    if session.ranks.first:
+        with writing(folder):
+            training = {**start.training, "update": 0, "held_out": found.record}
+            keep_best(folder, 0, replace(start, training=training), before=found.record)
+    records.evaluation("before", found, time.monotonic() - began)
+
+
+def _evaluation(session: Session, records: Records) -> Evaluation | None:
+    if session.held_out is None:
+        return None
+    records.say("evaluating")
+    return evaluate(session.loss, session.corpus, session.held_out, session.recipe, session.ranks)
 
 
 def _refuse_what_is_not_finite(session: Session, *, at_line: bool) -> None:

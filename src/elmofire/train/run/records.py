@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
-from elmofire.train.cost import flops_per_token
+from elmofire.train.cost import Text, flops_per_token, hours_on_cpu
 from elmofire.train.files.events import EventWriter, scalars
 from elmofire.train.files.log import RunLog, read_log
 from elmofire.train.files.plot import plot_run
@@ -48,9 +48,18 @@ class Records:
             self._log.close()
             self._events.close()
 
-    def start(self, notes: list[str]) -> None:
+    def say(self, kind: str) -> None:
+        """What only those who watch want to know: the log has no such record."""
+        if self._log is not None:
+            self._show({"update": self._session.progress.update, "kind": kind})
+
+    def start(self, notes: list[str], *, evaluate_every: int | None) -> None:
         """What is about to be done."""
         session = self._session
+        warmup = session.recipe.optimizer.warmup
+        if session.updates is not None and warmup > session.updates:
+            of = f"optimizer.warmup={warmup:,} updates, but the run has {session.updates:,}"
+            notes = [*notes, f"{of}: the rate never rises to the {session.recipe.optimizer.rate:g} of the recipe"]
         if session.held_out is None:
             notes = [*notes, "the corpus has no held-out text, so the last model will be kept, whatever it is worth"]
         for note in notes:
@@ -63,10 +72,24 @@ class Records:
             updates_per_epoch=session.stream.updates_per_epoch,
             updates=session.updates,
             minutes=session.recipe.train.minutes,
+            evaluate_every=evaluate_every,
             precision=session.precision,
             parts=session.fit.parts,
-            clock={"device": str(session.ranks.device), "ranks": session.ranks.world, **session.fit.record},
+            clock={
+                "device": str(session.ranks.device),
+                "ranks": session.ranks.world,
+                **session.fit.record,
+                **self._expected(),
+            },
         )
+
+    def _expected(self) -> dict[str, float]:
+        """How long it will take where that may be much longer than thought."""
+        session = self._session
+        if session.ranks.device.type != "cpu":
+            return {}
+        text = Text("", session.stream.tokens_per_epoch, session.bilm.config.head)
+        return {"hours_expected": hours_on_cpu(session.recipe, text, self._peak * session.ranks.world)}
 
     def note(self, text: str) -> None:
         self._write("note", text=text)
@@ -107,8 +130,8 @@ class Records:
         progress.tokens_since = 0
         self._began, self._tokens_before, self._waited = now, progress.tokens, waited
 
-    def evaluation(self, found: Evaluation, seconds: float, *, better: bool) -> None:
-        self._write("evaluation", **found.record, best=better, clock={"seconds": seconds})
+    def evaluation(self, kind: str, found: Evaluation, seconds: float, **facts: bool) -> None:
+        self._write(kind, **found.record, **facts, clock={"seconds": seconds})
         self._began += seconds  # no time of training
 
     def _write(self, kind: str, **facts: Any) -> None:

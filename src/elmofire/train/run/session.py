@@ -1,6 +1,5 @@
 """Everything that one training run is made of, built from a recipe and a corpus; its checkpoints hold all that changes."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
 from elmofire.train.files.checkpoints import Checkpoint, Checkpoints
 from elmofire.train.run.memory import Moment, fit_in_memory
 from elmofire.train.run.processes import Ranks
+from elmofire.train.run.switches import repeat_exactly
 from elmofire.train.settings import Recipe
 from elmofire.train.step.forward import BatchLoss
 from elmofire.train.step.optimizers import Optimizer
@@ -248,13 +248,6 @@ def held_out(recipe: Recipe, corpus: Corpus) -> Split | None:
         cut = corpus.table.get("options", {}).get("held_out_name", "")
         name = cut if cut in splits else next(iter(splits), None)
     return None if name is None else splits[name]
-
-
-def repeat_exactly() -> None:
-    """Have torch add up in one order always; must be called before the GPU's first product."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def precision_on(device: torch.device, wanted: str) -> str:
