@@ -36,7 +36,7 @@ RATES, SEARCH = "en_small_rates", "en_small_search"
 AT_ONCE = int(os.environ.get("AT_ONCE", "12"))
 EVALUATIONS = 3
 # What decides how fast a variant is: others share a rate.
-DECIDING = ("batch_tokens", "data.", "loss.softmax", "loss.samples", "optimizer.name", "optimizer.average")
+DECIDING = ("batch_tokens", "data.", "dropout.", "loss.softmax", "loss.samples", "optimizer.name", "optimizer.average")
 
 
 def kind(settings: tuple[str, ...]) -> str:
@@ -45,10 +45,8 @@ def kind(settings: tuple[str, ...]) -> str:
 
 
 def measure(corpus: Corpus, stage: str, seconds: float) -> None:
-    """The rate of each kind that is not known yet."""
-    for settings in STAGES[stage].values():
-        if kind(settings) in known_rates():
-            continue
+    """The rate of each kind of a stage: all in one session, as machines differ."""
+    for settings in {kind(settings): settings for settings in STAGES[stage].values()}.values():
         recipe = find_recipe("small", [*settings, "epochs=none", "train.updates=1000000"])
         with joined("cuda") as ranks:
             session = Session(recipe, corpus, ranks)
@@ -74,7 +72,7 @@ def _timed(session: Session, feed: Feed, seconds: float) -> tuple[int, int, floa
 
 
 def known_rates() -> dict[str, float]:
-    """Updates a second, by kind."""
+    """Updates a second, by kind, as last measured."""
     file = RESULTS / f"{RATES}.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return {record["kind"]: record["updates_per_second"] for record in map(json.loads, lines)}
@@ -94,7 +92,7 @@ def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int) -> 
             while waiting and len(running) < AT_ONCE:
                 name = waiting.pop(0)
                 updates = round(60 * minutes * rates[kind(STAGES[stage][name])])
-                folder = made / f"{stage}-{name.replace(' ', '-')}"
+                folder = made / f"{stage}-{name.replace(' ', '-')}-{seed}"
                 line = [sys.executable, "-m", "en_small.search", "one", corpus, stage, name]
                 with Path(f"{folder}.said").open("wb") as said:
                     process = subprocess.Popen([*line, str(updates), str(seed), str(folder)], stdout=said, stderr=said)
@@ -112,7 +110,7 @@ def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int) -> 
 def _kept(
     stage: str, name: str, minutes: float, seed: int, updates: int, folder: Path, seconds: float, code: int
 ) -> None:
-    log = read_log(folder) if (folder / "log.jsonl").exists() else []
+    log = read_log(folder) if code == 0 else []
     evaluations = [record for record in log if record["kind"] == "evaluation"]
     lines = [record for record in log if record["kind"] == "train"]
     if code:

@@ -62,7 +62,44 @@ def test_the_same_line_again_finds_it_done(run, made, corpus):
     folder, _, first, _ = made
     code, out, said = run("pretrain", "tiny", *QUICK, "--data", corpus, "--output", folder, "--device", "cpu")
     assert (code, out) == (0, first)
-    assert said == f"{folder}: going on after update 12\n"
+    assert said == f"{folder}: had ended already, after update 12\n"
+
+
+def test_that_a_run_goes_on_is_said_when_it_does_and_not_when_it_is_refused(run, corpus, tmp_path):
+    folder, other = tmp_path / "run", tmp_path / "other"
+    line = ("pretrain", "tiny", *QUICK, "checkpoint_every=8", "--output", folder, "--device", "cpu")
+
+    def fail(record):
+        if record["update"] == 12:
+            raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        pretrain(find_recipe("tiny", line[2:-4]), data=corpus, output=folder, device="cpu", show=fail)
+    (tmp_path / "text.txt").write_text("\n".join(LINES[1:]) + "\n", encoding="utf-8")
+    settings = Settings(sentences="lines", documents="records", held_out=4)
+    prepare([str(tmp_path / "text.txt")], other, settings, processes=1)
+    code, _, said = run(*line, "--data", other)
+    assert code == 2
+    assert "made on another corpus" in said
+    assert "going on" not in said
+    code, _, said = run(*line, "--data", corpus)
+    assert code == 0
+    assert said.splitlines()[0] == f"{folder}: going on after update 8"
+
+
+def test_a_machine_that_would_take_days_is_told_so_before_the_start(run, corpus, tmp_path, monkeypatch):
+    said = {}
+    for rate in (1e12, 1e2):  # operations a second
+        monkeypatch.setattr("elmofire.train.run.records.matrix_rate", lambda device, precision, rate=rate: rate)
+        line = ("--data", corpus, "--output", tmp_path / f"{rate:.0f}", "--device", "cpu")
+        code, _, said[rate] = run("pretrain", "tiny", *QUICK, *line)
+        assert code == 0
+    assert "\ntime " not in said[1e12]
+    lines = said[1e2].splitlines()
+    (told,) = [line for line in lines if line.startswith("time ")]
+    assert told.startswith("time    about ")
+    assert " days on this machine" in told
+    assert lines.index(told) < min(number for number, line in enumerate(lines) if line.startswith("update "))
 
 
 def test_programs_get_one_object_and_quiet_is_quiet(run, corpus, tmp_path):
@@ -185,6 +222,7 @@ START = {
     "updates_per_epoch": 1_500,
     "updates": 4_800,
     "minutes": None,
+    "evaluate_every": 500,
     "precision": "bfloat16",
     "parts": 2,
     "clock": {"device": "cuda:0", "ranks": 4, "memory_estimate": 7_600_000_000, "memory_limit": 8_000_000_000},
@@ -216,11 +254,45 @@ def test_lines_say_what_was_promised():
         "memory  7.6 GB expected of 8.0 GB, updates in 2 parts",
         "device  cuda:0, bfloat16, 4 processes",
     ]
+    on_a_cpu = {"device": "cpu", "ranks": 1}
+    for hours, told in ((2.9, None), (7.4, "about 7 hours"), (500.0, "about 21 days"), (48_000.0, "about 2,000 days")):
+        lines = start_lines({**START, "clock": {**on_a_cpu, "hours_expected": hours}})[3:-1]
+        assert [line.split(" on ")[0] for line in lines] == ([f"time    {told}"] if told else [])
     assert start_lines({**START, "minutes": 8.0})[2] == "run     4,800 updates, 3.2 epochs or 8 minutes, whichever comes first"  # fmt: skip
     found = {"forward": 151.23, "backward": 153.2, "mean": 152.21, "unknown": 0.018, "best": True}
     assert evaluation_line(found) == "held-out: forward 151.2, backward 153.2, mean 152.2, unknown 1.8%, best"
     one_way = {**found, "backward": None, "mean": 151.23, "best": False}
     assert evaluation_line(one_way) == "held-out: forward 151.2, mean 151.2, unknown 1.8%"
+
+
+def test_evaluations_that_are_to_come_count_in_the_time_left_once_one_was_measured():
+    def left(update, **start):
+        record = {**TRAIN, "update": update, "tokens": 2_000 * update}
+        told = [train_line(record, {**START, **start}, last) for last in (None, {"clock": {"seconds": 1_000.0}})]
+        seconds = []
+        for line in told:
+            minutes, rest = re.search(r"([\d:]+):(\d\d) left", line).groups()
+            hours, _, minutes = minutes.rpartition(":")
+            seconds.append(3600 * int(hours or 0) + 60 * int(minutes) + int(rest))
+        return seconds[1] - seconds[0]
+
+    for updates, every in ((4_800, 500), (4_500, 500), (4_800, 4_800), (4_800, 10_000), (40, 1)):
+        for update in (1, 20, 40, 499, 500, 501, 4_300, 4_500, 4_800):
+            if update <= updates:
+                to_come = [n for n in range(update, updates + 1) if n % every == 0 or n == updates]
+                assert left(update, updates=updates, evaluate_every=every) == 1_000 * len(to_come)
+    assert left(1_200, updates=None, minutes=90.0) == 1_000  # the others lie within the minutes
+    without = {key: value for key, value in START.items() if key != "evaluate_every"}
+    assert train_line(TRAIN, without, {"clock": {"seconds": 60.0}}).split(" · ")[1] == "3:56 left"
+
+
+def test_that_it_evaluates_is_said_with_how_long_the_last_one_took(capsys, tmp_path):
+    lines = RunLines(str(tmp_path / "run"), quiet=False)
+    found = {"kind": "evaluation", "forward": 2.0, "mean": 2.0, "unknown": 0.0, "best": False, "clock": {"seconds": 75}}
+    for record in ({"update": 1_200, "kind": "evaluating"}, found, {"update": 2_400, "kind": "evaluating"}):
+        lines(record)
+    said = capsys.readouterr().err.splitlines()
+    assert (said[0], said[2]) == ("evaluating after update 1,200", "evaluating after update 2,400 · about 1:15")
 
 
 def test_in_a_terminal_one_line_moves_and_evaluations_stay(monkeypatch, capsys, tmp_path):
@@ -230,12 +302,14 @@ def test_in_a_terminal_one_line_moves_and_evaluations_stay(monkeypatch, capsys, 
     lines = RunLines(str(tmp_path / "run"), quiet=False)
     lines(TRAIN)
     lines({**TRAIN, "update": 1_300})
+    lines({"update": 1_300, "kind": "evaluating"})
     lines({"kind": "evaluation", "forward": 2.0, "mean": 2.0, "unknown": 0.0, "best": False})
     said = capsys.readouterr().err
     moved = [part for part in said.split("\r") if part.startswith("update")]
     assert [len(part) for part in moved] == [59, 59]
     assert said.count("\n") == 1
-    assert said.endswith("\r" + " " * 59 + "\rheld-out: forward 2.0, mean 2.0, unknown 0.0%\n")
+    assert "\revaluating after update 1,300 " in said
+    assert said.endswith("\r" + " " * 29 + "\rheld-out: forward 2.0, mean 2.0, unknown 0.0%\n")
 
 
 def test_python_takes_the_same_settings_as_the_command(made, corpus, tmp_path):

@@ -84,6 +84,7 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
         (["a.dat"], {"sentences": "words"}, "should be split or lines"),
         (["a.dat", "a.dat"], {}, "given twice"),
         (["hf:"], {}, "no data set"),
+        (["a.dat", "-"], {}, "-: standard input cannot be read"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, texts, wanted, message):

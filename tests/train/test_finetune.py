@@ -124,6 +124,29 @@ def test_a_model_of_each_family_learns_the_domain_and_stays_what_it_is(family, t
             assert told[name] == pytest.approx(getattr(found, name), rel=1e-4), name
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_before_and_after_are_computed_the_same_way(model, text, tmp_path, precision):
+    settings = ("updates=2", "rate=1e-30", "evaluate_every=1", f"precision={precision}")  # too small to change a weight
+    tuned(model, text, tmp_path / "run", *settings)
+    log = read_log(tmp_path / "run")
+    (before,) = [record for record in log if record["kind"] == "before"]
+    figures = ("forward", "backward", "mean", "events", "unknown")
+    for record in [record for record in log if record["kind"] == "evaluation"]:
+        assert [record[name] for name in figures] == [before[name] for name in figures]  # bit for bit
+        assert not record["best"]
+    lines = text.with_name("held.txt").read_text(encoding="utf-8").splitlines()
+    exact = LanguageModel.load(model, device="cpu").perplexity(lines).mean
+    assert before["mean"] == pytest.approx(exact, rel=1e-5 if precision == "float32" else 0.03)
+    assert (before["mean"] == pytest.approx(exact, rel=1e-5)) is (precision == "float32")
+
+
+def test_text_without_sentences_is_told(model, text, tmp_path):
+    text.write_text("\n".join(["words , words ."] * 9 + ["words , " * 600]) + "\n")
+    said = []
+    tuned(model, text, tmp_path / "run", "updates=1", show=said.append)
+    assert f"a sentence has more than 1,000 words (the first in {text}:10)" in said[0]["text"]
+
+
 def test_a_new_vocabulary_gets_a_new_head_on_the_same_body(model, text, tmp_path):
     held_by_the_start = {}
 

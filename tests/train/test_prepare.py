@@ -17,11 +17,12 @@ from train.slow_corpus import SlowCorpus, contents, documents_of
 
 from elmofire.errors import DataError, InputError
 from elmofire.text.characters import character_ids
-from elmofire.text.tokenizers import tokenizer_for
+from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
 from elmofire.train.archive.packing import pack
 from elmofire.train.corpus import blocks, shards
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
+from elmofire.train.corpus.report import language_note, long_sentences_note
 
 WORDS = [
     "the",
@@ -315,6 +316,28 @@ def test_the_report_counts_what_a_loop_counts(tmp_path):
     assert (words["types"], words["seen_once"]) == (5, 3)
     assert (words["types_over_48_bytes"], words["tokens_over_48_bytes"], words["longest_word_bytes"]) == (2, 3, 50)
     assert corpus.table["splits"]["train"]["length"] == {"median": 3, "99%": 100, "longest": 100}
+
+
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_sentences_that_are_none_are_counted_and_the_first_is_named(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    (tmp_path / "a.txt").write_text("one\n\n" + "two " * 1000 + "\n")  # as long as one may be
+    (tmp_path / "b.txt").write_text("three\n\n" + "four " * 1001 + "\nfive\n" + "six " * 5000 + "\n")
+    settings_ = Settings(pretokenized=True)
+    short = prepare([str(tmp_path / "a.txt")], tmp_path / "short", settings_, processes=1)
+    assert "long_sentences" not in short.table["report"]
+    assert long_sentences_note(short.table) is None
+    both = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "both", settings_, processes=1)
+    assert both.table["report"]["long_sentences"] == {"sentences": 2, "first": f"{tmp_path / 'b.txt'}:3"}
+    assert long_sentences_note(both.table).startswith("2 sentences have more than 1,000 words (the first in ")
+
+
+def test_a_language_that_is_none_is_told_and_others_are_not():
+    for language in ("en", "EN", "zh-Hant", "pt_BR", "deu", "gsw", "und", ""):
+        assert language_note(TokenizerInfo("icu", language, 1)) is None
+    for language in ("xx", "english", "e", "d3", "xx-XX"):
+        assert f"{language!r} is no language code" in language_note(TokenizerInfo("icu", language, 1))
+        assert "icu 1" in language_note(TokenizerInfo("icu", language, 1))
 
 
 def test_a_corpus_that_is_there_is_not_made_again_nor_overwritten(tmp_path):

@@ -35,6 +35,7 @@ def test_a_corpus_is_made_packed_and_unpacked(tmp_path):
     [
         (["text.txt"], "--output"),
         (["-o", "corpus"], "TEXT"),
+        (["-", "-o", "corpus"], "error: -: standard input cannot be read"),
         (["nowhere.txt", "-o", "corpus"], "error: nowhere.txt: no such file"),
         (["text.txt", "-o", "corpus", "--held-out", "few"], "error: --held-out is 'few'"),
         (["text.txt", "-o", "corpus", "--held-out-text", "dev"], "error: --held-out-text is 'dev'"),
@@ -52,6 +53,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, said):
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_what_is_probably_not_meant_is_noted(tmp_path):
+    (tmp_path / "text.txt").write_text("one two\n" + "one " * 2000 + "\n")
+    line = ("prepare", "text.txt", "-o", "corpus", "--language", "xx", "--pretokenized", "--min-count", "2")
+    done = elmofire(*line, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    notes = [said for said in done.stderr.splitlines() if said.startswith("note: ")]
+    assert [note.partition(":")[2].partition(":")[0] for note in notes] == [
+        " 'xx' is no language code such as 'de'",
+        " a sentence has more than 1,000 words (the first in text.txt",
+    ]
+    assert "the tokenizer whitespace 1" in notes[0]
+    assert "tokenizer   whitespace 1, language xx" in done.stdout
+    quiet = elmofire(*line, "--quiet", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
 
 
 def test_a_file_may_be_called_like_a_verb(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from elmofire import RecipeError
 from elmofire.formats.config import BilmConfig
 from elmofire.recipe import build, override, read_table, text_of
-from elmofire.train.cost import MEANT_FOR, Text, cost_of, distinct_words, flops_per_token
+from elmofire.train.cost import CPU_SHARE, MEANT_FOR, Text, cost_of, distinct_words, flops_per_token, hours_on_cpu
 from elmofire.train.recipes import find_recipe, recipe_file, recipe_names
 from elmofire.train.settings import LossSettings, OptimizerSettings, Recipe, TrainSettings
 
@@ -314,6 +314,15 @@ class TestCost:
         assert (cost_of(ended, text).updates, cost_of(ended, text).tokens) == (77, 77 * 10_240)
         timed = replace(recipe, train=replace(recipe.train, epochs=None, minutes=30.0))
         assert cost_of(timed, text).hours == pytest.approx(0.5, rel=1e-4)
+
+    def test_hours_on_a_cpu_are_operations_by_its_rate_and_no_more_than_the_minutes(self):
+        recipe, text = find_recipe("small", ["minutes=none"]), Text("some", 10_240_000, 100_000)
+        cost = cost_of(recipe, text)
+        hours = hours_on_cpu(recipe, text, 1e11)
+        assert hours == pytest.approx(cost.flops / (CPU_SHARE * 1e11) / 3600)
+        assert hours_on_cpu(recipe, text, 4e11) == pytest.approx(hours / 4)
+        assert hours_on_cpu(find_recipe("small", ["minutes=90"]), text, 1e11) == 1.5
+        assert hours_on_cpu(find_recipe("small", [f"minutes={120 * hours}"]), text, 1e11) == pytest.approx(hours)
 
     @pytest.mark.parametrize(
         ("tokens", "words"), [(640, 360), (2_560, 1_067), (5_120, 1_877), (10_240, 3_151), (20_480, 5_136)]

@@ -62,7 +62,7 @@ def finetune(
         lines(record)
 
     try:
-        with lines.going_on():
+        with lines.interruptible():
             train(
                 model_of(model),
                 [*text, *more],

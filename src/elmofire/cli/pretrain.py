@@ -27,6 +27,6 @@ def pretrain(
     chosen = chosen_recipe(recipe, settings)
     require_torch()
     lines = RunLines(output, quiet=quiet)
-    with lines.going_on():
+    with lines.interruptible():
         run_recipe(chosen, data=data, output=output, device=device, show=lines)
     tell_result(output, lines, as_json=as_json, quiet=quiet)

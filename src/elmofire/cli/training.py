@@ -14,6 +14,8 @@ from elmofire.cli.progress import MovingLine, clock_time
 
 Record = dict[str, Any]
 
+LONG_HOURS = 3  # a run that takes longer is told before it starts
+
 settings_argument = click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 run_option = click.option("--output", "-o", required=True, metavar="RUN", help="The folder of the run.")
 
@@ -26,20 +28,27 @@ class RunLines:
         self._run = Path(run)
         self._quiet = quiet or not self.first
         self._line = MovingLine()
-        self._start = _start_of(self._run)
+        self._start, self._evaluation = _told_before(self._run)
 
     def __call__(self, record: Record) -> None:
         """Show a record of the log."""
         match record["kind"]:
             case "start":
-                self._start = record
+                self._start, self._evaluation = record, None
                 self.say(*start_lines(record))
+            case "resumed":
+                self.say(f"{self._run}: going on after update {record['update']:,}")
+            case "ended":
+                self.say(f"{self._run}: had ended already, after update {record['update']:,}")
             case "train":
-                if not self._quiet:
-                    self._line.show(train_line(record, self._start))
+                self._move(train_line(record, self._start, self._evaluation))
+            case "evaluating":
+                self._move(evaluating_line(record, self._evaluation))
             case "evaluation":
+                self._evaluation = record
                 self.say(evaluation_line(record))
             case "before":
+                self._evaluation = record
                 self.say(f"before:   {perplexities(record)}")
             case "note":
                 self.say(f"note: {record['text']}")
@@ -47,10 +56,8 @@ class RunLines:
                 pass
 
     @contextlib.contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Say where a run goes on, and how to go on with it should it be interrupted."""
-        if reached := _reached(self._run):
-            self.say(f"{self._run}: going on after update {reached:,}")
+    def interruptible(self) -> Iterator[None]:
+        """Say how to go on with a run should it be interrupted."""
         try:
             yield
         except KeyboardInterrupt:
@@ -58,6 +65,10 @@ class RunLines:
             raise
         finally:
             self.clear()
+
+    def _move(self, line: str) -> None:
+        if not self._quiet:
+            self._line.show(line)
 
     def say(self, *lines: str) -> None:
         """Lines that stay."""
@@ -86,13 +97,16 @@ def start_lines(record: Record) -> list[str]:
         parts = f", updates in {record['parts']} parts" if record["parts"] > 1 else ""
         needed, limit = clock["memory_estimate"] / 1e9, clock["memory_limit"] / 1e9
         lines.append(f"memory  {needed:.1f} GB expected of {limit:.1f} GB{parts}")
+    if (hours := clock.get("hours_expected", 0.0)) > LONG_HOURS:
+        long = f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
+        lines.append(f"time    about {long} on this machine; `elmofire recipes` tells what a GPU would take")
     ranks = f", {clock['ranks']} processes" if clock["ranks"] > 1 else ""
     return [*lines, f"device  {clock['device']}, {record['precision']}{ranks}"]
 
 
-def train_line(record: Record, start: Record | None) -> str:
-    """How far the run is."""
-    clock, updates, left = record["clock"], (start or {}).get("updates"), _seconds_left(record, start or {})
+def train_line(record: Record, start: Record | None, evaluation: Record | None = None) -> str:
+    """How far the run is; `evaluation` is the last one, which tells how long the others will take."""
+    clock, updates, left = record["clock"], (start or {}).get("updates"), _seconds_left(record, start or {}, evaluation)
     loss = "not finite" if record["loss"] is None else f"{record['loss']:.2f}"
     parts = [
         f"update {record['update']:,}" + (f"/{updates:,}" if updates else ""),
@@ -105,6 +119,12 @@ def train_line(record: Record, start: Record | None) -> str:
     if record["skipped"]:
         parts.append(f"{record['skipped']:,} updates skipped, not finite")
     return " · ".join(parts)
+
+
+def evaluating_line(record: Record, last: Record | None) -> str:
+    """That nothing else will be said for a while."""
+    long = f" · about {clock_time(last['clock']['seconds'])}" if last and last["clock"]["seconds"] >= 1 else ""
+    return f"evaluating after update {record['update']:,}{long}"
 
 
 def evaluation_line(record: Record) -> str:
@@ -141,13 +161,13 @@ def tell_result(run: str, lines: RunLines, *, as_json: bool, quiet: bool, **fact
         click.echo(f"        elmofire convert {run} OUT --to hdf5")
 
 
-def _start_of(run: Path) -> Record | None:
-    """The record with which a run that is there already began."""
+def _told_before(run: Path) -> tuple[Record | None, Record | None]:
+    """Of a run that is there already: the record with which it began, and its last evaluation."""
     from elmofire.train.files.log import LOG_FILE, read_log
 
-    if not (run / LOG_FILE).is_file():
-        return None
-    return next((record for record in read_log(run) if record["kind"] == "start"), None)
+    log = read_log(run) if (run / LOG_FILE).is_file() else []
+    start = next((record for record in log if record["kind"] == "start"), None)
+    return start, next((record for record in reversed(log) if record["kind"] in ("evaluation", "before")), None)
 
 
 def _reached(run: Path) -> int:
@@ -158,13 +178,16 @@ def _reached(run: Path) -> int:
     return max((int(found[0]) for name in names if (found := re.match(r"\d+", name))), default=0)
 
 
-def _seconds_left(record: Record, start: Record) -> float | None:
-    """Until the updates are made or the minutes are over, whichever comes first."""
+def _seconds_left(record: Record, start: Record, evaluation: Record | None) -> float | None:
+    """Until the updates and their evaluations are made or the minutes are over, whichever comes first, and the last evaluation too."""
     left: list[float] = []
-    clock = record["clock"]
+    clock, update = record["clock"], record["update"]
+    of_an_evaluation = evaluation["clock"]["seconds"] if evaluation else 0.0
     if updates := start.get("updates"):
-        of_an_update = record["tokens"] / record["update"] / max(clock["tokens_per_second"], 1e-9)
-        left.append((updates - record["update"]) * of_an_update)
+        of_an_update = record["tokens"] / update / max(clock["tokens_per_second"], 1e-9)
+        every = start.get("evaluate_every") or updates
+        before_the_last = (updates - 1) // every - (update - 1) // every  # that of this update, if any, is yet to come
+        left.append((updates - update) * of_an_update + before_the_last * of_an_evaluation)
     if minutes := start.get("minutes"):
-        left.append(60 * minutes - clock["seconds"])
-    return max(min(left), 0.0) if left else None
+        left.append(max(60 * minutes - clock["seconds"], 0.0))
+    return min(left) + of_an_evaluation if left else None

@@ -120,7 +120,7 @@ def test_a_run_that_has_ended_is_left_as_it_is(corpus, tmp_path):
     assert pretrain(recipe, data=corpus, output=run, device="cpu", show=shown.append) == run
     after = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*") if path.name != ".lock"}
     assert after == before
-    assert not shown
+    assert shown == [{"update": 6, "kind": "ended"}]
 
 
 def test_a_run_that_was_killed_before_its_plot_gets_it(corpus, tmp_path):
@@ -129,6 +129,33 @@ def test_a_run_that_was_killed_before_its_plot_gets_it(corpus, tmp_path):
     (tmp_path / "run.svg").unlink()
     small_runs.train(corpus, tmp_path, recipe)
     assert (tmp_path / "run.svg").is_file()
+
+
+def test_those_who_watch_are_told_where_a_run_goes_on_and_that_it_evaluates_and_the_log_is_not(corpus, tmp_path):
+    interrupted_at(14, corpus, tmp_path, _SHORT)
+    shown = []
+    small_runs.train(corpus, tmp_path, _SHORT, shown.append)
+    assert [(record["update"], record["kind"]) for record in shown] == [
+        (14, "resumed"),
+        (16, "train"),
+        (18, "train"),
+        (20, "train"),
+        (20, "evaluating"),
+        (20, "evaluation"),
+    ]
+    assert {record["kind"] for record in read_log(tmp_path)} == {"start", "train", "evaluation"}
+
+
+def test_a_warm_up_that_is_longer_than_the_run_is_noted(corpus, tmp_path):
+    for updates, noted in ((4, False), (3, True)):
+        recipe = replace(_SHORT, train=replace(_SHORT.train, updates=updates))
+        assert recipe.optimizer.warmup == 4
+        small_runs.train(corpus, tmp_path / str(updates), recipe)
+        log = read_log(tmp_path / str(updates))
+        notes = [record["text"] for record in log if record["kind"] == "note"]
+        assert any("optimizer.warmup=4 updates, but the run has 3" in note for note in notes) is noted
+        reached = max(record["rate"] for record in log if record["kind"] == "train")
+        assert (reached < recipe.optimizer.rate) is noted
 
 
 class TestRefused:
@@ -140,9 +167,10 @@ class TestRefused:
 
     def test_another_corpus(self, corpus, tmp_path):
         interrupted_at(4, corpus, tmp_path / "run", _SHORT)
-        other = small_runs.write_corpus(tmp_path / "other", seed=2)
+        other, shown = small_runs.write_corpus(tmp_path / "other", seed=2), []
         with pytest.raises(DataError, match=r"the run was made on another corpus than .*other"):
-            small_runs.train(other, tmp_path / "run", _SHORT)
+            small_runs.train(other, tmp_path / "run", _SHORT, shown.append)
+        assert not shown  # that it goes on, for instance
 
     def test_another_device(self, corpus, tmp_path, monkeypatch):
         interrupted_at(4, corpus, tmp_path, _SHORT)

@@ -79,8 +79,8 @@ def long_sentences(blocks: Iterable[Block], paths: Sequence[str]) -> dict[str, A
         places = np.flatnonzero(block.array("lengths") > LONG)
         count += len(places)
         if len(places) and not first:
-            path = paths[block.array("sources")[block.array("documents")[places[0]]]]
-            first = f"{path}:{block.array('numbers')[places[0]]}"
+            source = block.array("sources")[block.array("documents")[places[0]]]
+            first = f"{paths[int(source)]}:{block.array('numbers')[places[0]]}"
     return {"sentences": count, "first": first} if count else {}
 
 

@@ -69,12 +69,13 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
     events = 0
     layers: list[dict[str, Any]] = []
     unknown, boundaries = corpus.vocabulary.unknown, corpus.vocabulary.ids([START, END])
-    state = None
+    state = shape = None
     with _reading(loss):
         for update in _updates(corpus, split, recipe, len(directions), ranks):
             batch = _filled(update.parts[0])
-            if device.type == "cuda":
+            if device.type == "cuda" and batch.inputs.shape != shape:
                 torch.cuda.empty_cache()  # what batches of other shapes left fits this one badly
+            shape = batch.inputs.shape
             tensors = _on(device, batch)
             before = state if batch.carried and state is not None else loss.bilm.zero_state(batch.inputs.shape[2])
             outputs, state = loss.read(tensors, before)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from elmofire.errors import RecipeError
 from elmofire.formats.weights import Weights
 from elmofire.recipe import text_of
@@ -54,27 +56,44 @@ def pretrain(
             checkpoint = checkpoints.newest()
             refuse_to_go_apart(folder, checkpoint, ranks)
             session = Session(recipe, corpus, ranks, start=start, before=checkpoint and checkpoint.facts)
-            resumed = checkpoint is not None
-            if checkpoint is not None:
-                session.load(checkpoint, folder)
-            del checkpoint  # its file is mapped, and will be removed
-            write_recipe(folder, recipe, ranks)  # not before: what was refused so far may be mended and started again
-            clock = Clock(session)
-            made_before = clock.over()
-            if not made_before:
-                with Records(folder, session, show, resumed=resumed) as records:
-                    if resumed:
-                        records.say("resumed")
-                    else:
-                        records.start(notes, evaluate_every=clock.evaluate_every)
-                        if start is not None:
-                            _evaluate_start(session, start, records, folder)
-                    _train(session, clock, checkpoints, records, folder)
-            elif ranks.first:
-                show({"update": session.progress.update, "kind": "ended"})
-            if ranks.first and not (made_before and (folder / PLOT).exists()):
-                write_plot(folder)
+            with contextlib.closing(session.stepper):
+                resumed = checkpoint is not None
+                if checkpoint is not None:
+                    session.load(checkpoint, folder)
+                del checkpoint  # its file is mapped, and will be removed
+                write_recipe(
+                    folder, recipe, ranks
+                )  # not before: what was refused so far may be mended and started again
+                _run(session, checkpoints, folder, show, notes, start, resumed=resumed)
     return folder
+
+
+def _run(
+    session: Session,
+    checkpoints: Checkpoints,
+    folder: Path,
+    show: Callable[[dict[str, Any]], None],
+    notes: list[str],
+    start: Weights | None,
+    *,
+    resumed: bool,
+) -> None:
+    """From where the session is to the end, if it is not there yet."""
+    clock, first = Clock(session), session.ranks.first
+    made_before = clock.over()
+    if not made_before:
+        with Records(folder, session, show, resumed=resumed) as records:
+            if resumed:
+                records.say("resumed")
+            else:
+                records.start(notes, evaluate_every=clock.evaluate_every)
+                if start is not None:
+                    _evaluate_start(session, start, records, folder)
+            _train(session, clock, checkpoints, records, folder)
+    elif first:
+        show({"update": session.progress.update, "kind": "ended"})
+    if first and not (made_before and (folder / PLOT).exists()):
+        write_plot(folder)
 
 
 def _train(session: Session, clock: Clock, checkpoints: Checkpoints, records: Records, folder: Path) -> None:
@@ -126,6 +145,7 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
 
 def _evaluate_start(session: Session, start: Weights, records: Records, folder: Path) -> None:
     """The model that a run goes on with, in the same way; it is no evaluation of the run's own."""
+    torch.manual_seed(session.recipe.train.seed)  # as an update does: what dropout does to the layers is told too
     began, found = time.monotonic(), _evaluation(session, records)
     if found is None:
         return

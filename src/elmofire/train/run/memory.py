@@ -20,6 +20,7 @@ from elmofire.train.stream.stream import Stream
 
 _SPARE = 0.95  # of what is free, since the allocator leaves gaps
 CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, which the allocator does not see
+_OUTSIDE = 4 << 30  # bytes that graphs and libraries take at most
 _GRAPH = 40 << 20  # bytes of a captured graph of some hundred kernels, which it does not see either
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = 128  # of the small batches
@@ -58,7 +59,10 @@ class Moment:
         if fit.needed is None:
             return fit
         free, _ = torch.cuda.mem_get_info(self._device)
+        own = CONTEXT + torch.cuda.memory_reserved(self._device)
         kept = CONTEXT + self._reserved + self._free - free
+        if not own <= kept <= own + _OUTSIDE:  # other processes take and give as well
+            return fit
         # Graphs keep their memory; without them training takes again what was given back.
         training = kept if fit.graphs else kept + _given_back(self._device)
         return replace(fit, needed=max(training, kept + fit.evaluation))

@@ -79,6 +79,13 @@ class Stepper:
         self._gradients(update)
         self._change_parameters()
 
+    def close(self) -> None:
+        """Let go of what joins the ranks, before torch ends the process group.
+
+        If it went last, the group would end with it and with Python's lock held, for which the group's own threads may wait: for ever.
+        """
+        self._module = self.loss
+
     def _gradients(self, update: Update) -> None:
         self.parameters.zero_gradients()
         for number, batch in enumerate(update.parts):
