@@ -2,8 +2,8 @@
 
 Run, in benchmarks: python -m en_small.card [FOLDER], which writes the folder's README.md anew (that of the model in the package)
 
-results/en_small_training.jsonl is the run's log.jsonl. Probes are those of the model that was probed last; pos_probe.py --also
-int8=FOLDER has probed it as it is shipped.
+results/en_small_training.jsonl is the run's log.jsonl. Figures are of records with this model's identity, probes of it in float32;
+pos_probe.py --also int8=FOLDER has probed it as it is shipped.
 """
 
 import re
@@ -60,6 +60,9 @@ HELD_OUT = """The held-out text, `wiki` (145 whole articles) and `books` (7 whol
 preliminary runs of other code, from which this recipe set out, had been compared on it. For this model nothing was chosen on it: runs
 were compared on `dev`, whole documents cut from the training text."""
 LAST_LOOK = "`wiki` and `books` were scored for a last look, when the model was done."
+SPELLING = """GloVe has one vector for a word in lower case: it sees no capitals and no suffixes, while the biLM reads characters. So a part of
+what the biLM has over GloVe is spelling. The clean comparison, of context learned from text, is with its own layer 0 and with the
+untrained biLM, which read the same characters."""
 LIMITS = """## Uses and limits
 
 Meant for features of words in context (tagging, parsing, disambiguation, retrieval of usages), for words that could stand in another's
@@ -81,17 +84,9 @@ Wikipedia is by its authors, under CC BY-SA 3.0; the books are in the public dom
 
 def card(weights: Weights) -> str:
     """The whole README.md."""
-    parts = [
-        FRONT,
-        head(weights),
-        USE,
-        text(weights),
-        training(weights),
-        prediction(weights),
-        worth(),
-        shipped(weights),
-    ]
-    return "\n\n".join([part for part in [*parts, LIMITS, LICENSES] if part]) + "\n"
+    made = [FRONT, head(weights), USE, text(weights), training(weights)]
+    found = [prediction(weights), worth(weights), shipped(weights)]
+    return "\n\n".join([part for part in [*made, *found, LIMITS, LICENSES] if part]) + "\n"
 
 
 def head(weights: Weights) -> str:
@@ -116,10 +111,8 @@ def text(weights: Weights) -> str:
             ", ".join(f"{key.removeprefix(kind)} ({done[key]:,})" for key in sorted(done) if key.startswith(kind))
             for kind in ("dropped: ", "mended: ")
         )
-        told = (
-            f"Of {done['paragraphs']:,} paragraphs some were left out, by what extraction had done to them: {dropped}."
-        )
-        parts.append(f"{told} Mended in others: {mended}.")
+        told = f"Of {done['paragraphs']:,} paragraphs some were left out, by what extraction had done to them"
+        parts.append(f"{told}: {dropped}. Mended in others: {mended}.")
     if splits := [record["splits"] for record in recorded("en_small_corpus", "vocabulary") if "splits" in record]:
         rows = [[name, f"{split['sentences']:,}", f"{split['tokens']:,}"] for name, split in splits[-1].items()]
         parts.append(table(["split, by document", "sentences", "tokens"], rows))
@@ -132,23 +125,28 @@ def text(weights: Weights) -> str:
 def training(weights: Weights) -> str:
     facts = weights.training
     tokens, read = facts["corpus"]["tokens"], facts["tokens_read"]
-    told = (
-        f"{facts['update']:,} updates, {read / 1e6:,.0f}M tokens in each direction, {read / tokens:.1f} times the text"
-    )
+    seen = f"{read / 1e6:,.0f}M tokens in each direction, {read / tokens:.1f} times the text"
+    told = f"{facts['update']:,} updates, {seen}"
     if minutes := minutes_of(recorded("en_small_training", "update", "kind"), facts):
-        told += f"; {minutes:.1f} minutes on {HARDWARE}, evaluations included"
+        told += f". The run took {minutes:.1f} minutes on {HARDWARE}, evaluations included"
     searched = [run for run in recorded("en_small_search", "stage", "variant", "seed") if run["ended"]]
-    chosen = (
-        f" The recipe was chosen among {len(searched)} short runs by their perplexity on `dev`." if searched else ""
-    )
-    return f"## Training\n\n{told}.{chosen} Word for word:\n\n```toml\n{facts['recipe'].strip()}\n```"
+    if searched:
+        told += f". The recipe was chosen among {len(searched)} short runs by their perplexity on `dev`"
+    return f"## Training\n\n{told}. Word for word:\n\n```toml\n{facts['recipe'].strip()}\n```"
 
 
 def minutes_of(log: Sequence[dict], facts: Mapping[str, Any]) -> float | None:
-    """Of all sittings; None if the log is of another run."""
+    """Of all sittings of the whole run; None if the log is of another run."""
     made = {"update": facts["update"], "kind": "evaluation", "mean": facts.get("held_out", {}).get("mean")}
-    of_this = any(made.items() <= {key: record.get(key) for key in made}.items() for record in log)
-    return max(record["clock"]["seconds"] for record in log if record["kind"] == "train") / 60 if of_this else None
+    if not any(made.items() <= {key: record.get(key) for key in made}.items() for record in log):
+        return None
+    seconds = 0.0
+    for record in log:
+        if record["kind"] == "train":  # since the start, earlier evaluations among them
+            seconds = record["clock"]["seconds"]
+        elif record["kind"] == "evaluation":
+            seconds += record["clock"]["seconds"]
+    return seconds / 60
 
 
 def prediction(weights: Weights) -> str:
@@ -182,10 +180,8 @@ def prediction(weights: Weights) -> str:
         table([*columns, "of the 4-gram's"], zero),
     ]
     if carried:
-        parts.append(
-            f"With the state carried on from sentence to sentence, in {STATES['carried']} lanes as in 2018 (their ends dropped):"
-        )
-        parts.append(table(columns, carried))
+        lanes = f"in {STATES['carried']} lanes as in 2018 (their ends dropped)"
+        parts += [f"With the state carried on from sentence to sentence, {lanes}:", table(columns, carried)]
     return "\n\n".join(parts)
 
 
@@ -211,67 +207,73 @@ def form(record: dict) -> str:
     return how.get((record["storage"], record["precision"]), f"stored as {record['storage']}, {record['precision']}")
 
 
-def worth() -> str:
+def worth(weights: Weights) -> str:
     """What probes found, those of int8 left for another place."""
     parts = []
-    if compared := [record for record in probed("pos_probe") if not record["first"].startswith("int8")]:
+    if compared := [record for record in probed("pos_probe", weights) if not record["first"].startswith("int8")]:
         told = "Parts of speech (UD English EWT, Penn tags, test): accuracy of a linear probe on each word's vector alone, "
         rows = [(record, record["means"], (record["low"], record["high"])) for record in compared]
         parts += [f"{told}{compared[-1]['seeds']} seeds, percent.", comparisons("accuracy", rows)]
-    if compared := probed("ner"):
+        parts += [SPELLING] if any(record["second"] == "glove" for record in compared) else []
+    if compared := probed("ner", weights):
         told = "Named entities (CoNLL-2003, test): F1 of one biLSTM-CRF with these inputs, "
         sides = ("first_test_f1", "second_test_f1")
         rows = [(record, [mean(record[side]) for side in sides], record["interval"]) for record in compared]
         parts += [f"{told}{len(compared[-1]['seeds'])} seeds, percent.", comparisons("F1", rows)]
     if not parts:
         return ""
-    untrained = "`untrained` is a biLM of the same size with its initial weights; layer 0 knows no context."
+    untrained = "`untrained` are biLMs of the same size with initial weights, one a seed; layer 0 knows no context."
     drawn = "Intervals are of the paired bootstrap over test sentences, within seeds."
     return "\n\n".join(["## What its vectors are worth", *parts, f"{drawn} {untrained}"])
 
 
 def shipped(weights: Weights) -> str:
-    """What storing it as int8 has changed."""
+    """What storing it as int8 has changed; figures that were not held against float32 do not count."""
     found = [record for record in evaluations(weights) if (record["state"], record["precision"]) == ("zero", "float32")]
     parts = []
     for split in TEXTS:
         means = {record["storage"]: record["mean"] for record in found if record["split"] == split}
-        before = next((value for storage, value in means.items() if storage != "int8"), None)
-        if before is not None and "int8" in means:
-            parts.append(f"perplexity on {TEXTS[split]} {100 * (means['int8'] / before - 1):+.3f}%")
-    for record in recorded(RECORDS, "model", "storage", "precision", "against"):
-        kind = (record["model"], record["storage"], record["precision"])
-        if "layer_errors" in record and kind == (identity(weights), "int8", "float32"):
+        if {"float32", "int8"} <= set(means):
+            parts.append(f"perplexity on {TEXTS[split]} {100 * (means['int8'] / means['float32'] - 1):+.3f}%")
+    own = identity(weights)
+    held = {"model": own, "storage": "int8", "precision": "float32", "of": own, "against": "float32"}
+    for record in recorded(RECORDS, *held):
+        if "layer_errors" in record and held.items() <= record.items():
             listed = ", ".join(f"{100 * error:.1f}%" for error in record["layer_errors"])
             parts.append(f"vectors are off by {listed} of their length (layers 0 to {weights.config.layers})")
-    for record in probed("pos_probe"):
-        if record["first"].startswith("int8"):
+    of_int8 = {"identity": own, "storage": "float32", "also_identity": own, "also_storage": "int8"}
+    known = {
+        record["representation"]
+        for record in recorded("pos_probe", "identity", "storage", "representation")
+        if of_int8.items() <= record.items()
+    }
+    for record in probed("pos_probe", weights):
+        if record["first"] in known:
             parts.append(f"the probe's accuracy {record['difference']:+.3f} points")
     if not parts:
         return ""
-    return (
-        "## Stored as int8\n\nEach row of each matrix is stored as int8 with a scale of its own. What that changes, against float32: "
-        f"{'; '.join(parts)}."
-    )
+    told = "Each row of each matrix is stored as int8 with a scale of its own. What that changes, against float32"
+    return f"## Stored as int8\n\n{told}: {'; '.join(parts)}."
 
 
 def evaluations(weights: Weights) -> list[dict]:
     """This model's perplexities on whole splits, the newest of each kind."""
     records = recorded(RECORDS, "model", "storage", "precision", "split", "state", "whole")
-    own = [record for record in records if record["model"] == identity(weights) and record.get("whole")]
-    return sorted(own, key=lambda record: (record["storage"] == "int8", record["precision"] == "int8"))
+    own = identity(weights)
+    found = [record for record in records if record["model"] == own and record.get("whole")]
+    return sorted(found, key=lambda record: (record["storage"] == "int8", record["precision"] == "int8"))
 
 
 def recorded(name: str, *keys: str) -> list[dict]:
-    """The newest record of each case, without keys the newest of all; none where there are no records."""
+    """The newest record of each case; none where there are no records."""
     return newest(name, *keys) if (RESULTS / f"{name}.jsonl").exists() else []
 
 
-def probed(name: str) -> list[dict]:
-    """Comparisons, of the model that was probed last."""
-    last = [record["model"] for record in recorded(name)]
-    compared = recorded(name, "first", "second")
-    return [record for record in compared if "first" in record and record["model"] in last]
+def probed(name: str, weights: Weights) -> list[dict]:
+    """This model's comparisons, the newest of each."""
+    told = {"identity": identity(weights), "storage": "float32"}
+    compared = recorded(name, *told, "first", "second")
+    return [record for record in compared if "first" in record and told.items() <= record.items()]
 
 
 def comparisons(score: str, compared: Iterable[tuple[dict, Sequence[float], Sequence[float]]]) -> str:

@@ -124,11 +124,13 @@ def _by_key(settings: Iterable[str]) -> dict[str, str]:
 
 
 def _rate(variant: Variant, rates: Sequence[dict]) -> str:
-    """As it was measured when the updates were agreed; it may have been measured again since."""
-    measured = [record for record in rates if record["kind"] == kind(variant.settings)]
+    """As it was measured when the updates were agreed; since then it may have been again, or kinds told apart by more settings."""
+    own = kind(variant.settings)
+    measured = [record for record in rates if record["kind"] == own]
+    coarser = [record for record in rates if set(record["kind"].split()) <= set(own.split())]
     agreed = {(run["minutes"], run["updates"]) for run in variant.runs}
-    used = [rate for rate in measured for minutes, updates in agreed if round(60 * minutes * rate["updates_per_second"]) == updates]  # fmt: skip
-    return f"{(used or measured)[-1]['tokens_per_second'] / 1e6:.2f}M" if measured else "-"
+    used = [rate for rate in coarser for minutes, updates in agreed if round(60 * minutes * rate["updates_per_second"]) == updates]  # fmt: skip
+    return f"{(used or measured)[-1]['tokens_per_second'] / 1e6:.2f}M" if used or measured else "-"
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -233,7 +235,8 @@ def cleaning_rows() -> list[list[str]]:
     rows = [["paragraphs", *groups]]
     for what in ["paragraphs", *sorted({key for record in files for key in record if ": " in key})]:
         counts = [
-            sum(record[what] for record in files if record["file"].startswith(start)) for start in groups.values()
+            sum(record.get(what, 0) for record in files if record["file"].startswith(start))
+            for start in groups.values()
         ]
         rows.append(["all" if what == "paragraphs" else what, *[f"{count:,}" for count in counts]])
     return rows

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from hashlib import blake2b
 
 import numpy as np
@@ -32,16 +33,25 @@ COMPARED = 500  # sentences whose vectors are compared: 12,000 tokens of dev
 
 
 def identity(weights: Weights) -> str:
-    """The same for a model in every storage, and for no other: made of what its training has left in the config."""
-    return blake2b(json.dumps(weights.training, sort_keys=True).encode(), digest_size=6).hexdigest()
+    """The same for a model in every storage, and for no other: made of what its training has left in the config.
+
+    A model that was not evaluated in training is known by its config and its numbers, so it is another in each storage.
+    """
+    if "held_out" in weights.training:  # its perplexity has so many digits that no other run has it
+        return blake2b(json.dumps(weights.training, sort_keys=True).encode(), digest_size=6).hexdigest()
+    digest = blake2b(json.dumps(asdict(weights.config), sort_keys=True).encode(), digest_size=6)
+    for name in sorted(weights.arrays):
+        digest.update(weights.arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def storage(weights: Weights) -> str:
-    """How the numbers are stored; other formats than the native one have float32 alone."""
+    """How the numbers are stored, the coarsest of them; other formats than the native one have float32 alone."""
     for file in weights.source.files if weights.source else ():
         if file.name == TENSORS:
-            stored = MappedTensors(file).dtype("head.weight")
-            return next(name for name, dtype in STORAGES.items() if dtype == stored)
+            tensors = MappedTensors(file)
+            stored = {tensors.dtype(name) for name in tensors.names()}
+            return next(name for name, dtype in reversed(STORAGES.items()) if dtype in stored)
     return "float32"
 
 

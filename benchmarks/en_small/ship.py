@@ -29,8 +29,11 @@ TEXT = [
 def checked(model: str) -> Weights:
     """A model that can be shipped: it predicts words, says how it was made, and has lost nothing yet."""
     weights = load_weights(model)
-    if storage(weights) == "int8":
-        raise ModelError(f"{model}: is stored as int8 already", hint="give the model as it was trained")
+    if (stored := storage(weights)) != "float32":
+        raise ModelError(
+            f"{model}: is stored as {stored}, but should be as float32, which int8 is held against",
+            hint="give the model as training has written it",
+        )
     lacking = [fact for fact in ("recipe", "corpus", "update", "tokens_read") if fact not in weights.training]
     if lacking:
         raise ModelError(f"{model}: its config does not say {', '.join(lacking)} of its training")
@@ -62,7 +65,7 @@ def main(model: str, folder: Path = PACKAGED) -> None:
     for file in sorted(folder.iterdir()):
         print(f"{file.stat().st_size:>12,}  {file.name}")
     print(f"{size_of(folder):>12,}  bytes in {folder}, which may have {MOST_BYTES:,}; loaded in {seconds:.2f} s")
-    print(f"stored as {storage(weights)} before; three sentences, before and after:")
+    print("three sentences, in float32 and as int8:")
     before, after = (lm.perplexity(TEXT).mean for lm in (trained, made))
     print(f"perplexity {before:.3f} and {after:.3f} ({100 * (after / before - 1):+.3f}%)")
     errors = ", ".join(f"{100 * error:.2f}%" for error in layer_errors(made, trained, TEXT))

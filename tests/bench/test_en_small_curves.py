@@ -88,6 +88,9 @@ def test_the_rate_is_the_one_that_gave_the_updates(curves):
     rates = [*RATES, {"kind": "", "updates_per_second": 11.0, "tokens_per_second": 9_990_000}]
     assert rows_of(curves, [run("base", 99, updates=300)], rates)[0]["tokens/s alone"] == "1.23M"
     assert rows_of(curves, [run("base", 99, updates=330)], rates)[0]["tokens/s alone"] == "9.99M"
+    told_apart = run("base", 99, updates=300, settings=("dropout.input=0",))  # then dropout decided nothing
+    assert rows_of(curves, [told_apart], rates)[0]["tokens/s alone"] == "1.23M"
+    assert rows_of(curves, [told_apart | {"updates": 299}], rates)[0]["tokens/s alone"] == "-"
 
 
 def test_a_difference_is_told_in_settings(curves):
@@ -140,6 +143,21 @@ def test_a_run_far_off_does_not_squeeze_the_others_and_is_told(curves):
     svg = xml.fromstring(curves.stage_curves("made up", curves.searched(records)["made up"]))
     assert len(list(svg.iter(f"{SVG}circle"))) == 6
     assert "9000.0  far (above the frame)" in [text.text for text in svg.iter(f"{SVG}text")]
+
+
+def test_a_file_in_which_nothing_was_found_counts_as_none(curves, monkeypatch):
+    files = [
+        {"file": "enwiki-1.txt.bz3", "paragraphs": 7000, "dropped: formulas": 3},
+        {"file": "enwiki-2.txt.bz3", "paragraphs": 500, "mended: As of": 2},
+        {"file": "books.txt.bz3", "paragraphs": 40},
+    ]
+    monkeypatch.setattr(curves, "newest", lambda *_: files)
+    assert curves.cleaning_rows() == [
+        ["paragraphs", "Wikipedia", "books"],
+        ["all", "7,500", "40"],
+        ["dropped: formulas", "3", "0"],
+        ["mended: As of", "2", "0"],
+    ]
 
 
 def test_page_and_curves_are_made_from_the_records():

@@ -66,11 +66,26 @@ class TestDemo:
     def test_it_fills_blanks_with_what_the_language_model_gives(self, demo, model):
         _, shown, _ = demo("--model", model)
         lines, lm = shown.splitlines(), LanguageModel.load(model)
+        assert "Words for a blank, by what stands left of it, right of it, and by both:" in lines
         for blank in BLANKS:
             place = lines.index("  " + blank.replace("*", ""))
             for line, direction in zip(lines[place + 1 : place + 4], ("forward", "backward", "both"), strict=True):
                 words = [item.word for item in lm.substitutes(blank, top=8, direction=direction)]
                 assert line.split(maxsplit=1)[1] == ", ".join(words)
+
+    @pytest.mark.parametrize(("direction", "side"), [("forward", "left"), ("backward", "right")])
+    def test_a_model_of_one_direction_fills_blanks_from_its_side_alone(self, demo, tmp_path, direction, side):
+        config = tiny(head=len(WORDS), directions=(direction,))
+        save_weights(lively(config, vocabulary=WORDS), tmp_path / "model")
+        code, shown, errors = demo("--model", "model")
+        assert (code, errors) == (0, "")
+        lines, lm = shown.splitlines(), LanguageModel.load(tmp_path / "model")
+        assert f"Words for a blank, by what stands {side} of it:" in lines
+        for blank in BLANKS:
+            place = lines.index("  " + blank.replace("*", ""))
+            words = [item.word for item in lm.substitutes(blank, top=8, direction=direction)]
+            assert lines[place + 1].split(maxsplit=1) == [side, ", ".join(words)]
+            assert lines[place + 2] == ""
 
     def test_the_picture_is_written_where_it_says(self, demo, model, tmp_path):
         assert demo("--model", model)[1].endswith("A picture of the usages at each layer: elmofire-demo.svg\n")
@@ -123,6 +138,14 @@ class TestDemo:
         default, named = demo()[1], demo("--model", model)[1]
         assert default.startswith("en-small: ")
         assert default.replace("en-small", str(model), 1) == named
+
+    def test_without_the_model_in_the_package_it_says_that_there_is_no_picture(self, demo, tmp_path, monkeypatch):
+        monkeypatch.setattr(names, "_PACKAGED", tmp_path / "models")
+        code, shown, _ = demo("--output", "other.svg")
+        assert code == 0
+        assert "never trained" in shown
+        assert shown.endswith("other.svg is not written.\n")
+        assert not list(tmp_path.glob("*.svg"))
 
 
 class TestSentences:

@@ -73,6 +73,7 @@ def demo(context: click.Context, model: str, output: Path) -> None:
         context.color = False
     if model == DEFAULT_MODEL and DEFAULT_MODEL not in packaged_models():
         _demo_of_random_weights()
+        click.echo(f"No picture is drawn of vectors without meaning: {output} is not written.")
         return
 
     from elmofire.analysis.picture import draw_usages
@@ -140,11 +141,13 @@ def _fill_blanks(lm: "LanguageModel") -> None:
     from elmofire.formats.config import BACKWARD, FORWARD
     from elmofire.lm.substitutes import BOTH
 
-    click.echo("\nWords for a blank, by what stands left of it, right of it, and by both:")
     sides = {FORWARD: "left", BACKWARD: "right"}
-    sides = {way: sides[way] for way in lm.config.directions} | (
-        {BOTH: "both"} if len(lm.config.directions) > 1 else {}
-    )
+    sides = {way: sides[way] for way in lm.config.directions}
+    stands = ", ".join(f"{side} of it" for side in sides.values())
+    if len(sides) > 1:
+        sides[BOTH] = "both"
+        stands += ", and by both"
+    click.echo(f"\nWords for a blank, by what stands {stands}:")
     for blank in BLANKS:
         click.echo(f"\n  {blank.replace('*', '')}")
         for direction, side in sides.items():
