@@ -92,12 +92,12 @@ def filled(page: str, records: dict[str, dict]) -> str:
 
 def _about() -> dict[str, str]:
     import torch
-    from records import _commit, _machine
+    from records import _machine, commit
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": _machine(),
         "device": f"{gpu or 'CPU'}, torch {torch.__version__}",
     }

@@ -10,10 +10,11 @@ Protocol, fixed before the test sentences were scored:
               glove+characters+model  these and the model's layers: a learned mix with gamma, penalty 0.1
               model                   the mixed layers alone
               model layer 0           its context-free layer alone, with gamma
-              untrained               the mixed layers of a biLM of the same config with its initial weights (seed 1)
-              Layers are frozen, in float16, each divided by its root mean square over the training tokens; each sentence starts from the
-              zero state.
-  seeds       1 to 5: of the task model's weights, its dropout and the order of sentences, and of words without a vector.
+              untrained               the mixed layers of biLMs of the same config with initial weights, one for each seed
+              Layers are frozen, each less its mean vector over the training tokens and divided by the root mean square of what is left,
+              in float16; each sentence starts from the zero state.
+  seeds       1 to 5: of the task model's weights, its dropout and the order of sentences, of words without a vector, and of the
+              untrained biLM.
   comparison  the mean over seeds of test F1; paired bootstrap over test sentences within seeds, 10,000 resamples, 95% interval.
 
 Run:
@@ -21,7 +22,7 @@ Run:
   python benchmarks/ner.py run MODEL NER_FOLDER GLOVE_NPZ --configuration NAME --seed N --output FILE [--features FOLDER]
                                                                        one run, appended to FILE
                                                                        (--trial EPOCHS: a short one, dev alone)
-  python benchmarks/ner.py table FILE...                               the comparisons, kept in results/ner.jsonl
+  python benchmarks/ner.py table FILE...                               the comparisons of one model's runs, kept in results/ner.jsonl
 """
 
 import argparse
@@ -31,18 +32,22 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from en_small.evaluate import identity, storage
 from numpy.typing import NDArray
+from records import commit, keep
 
 from elmofire.embed.embedder import Embedder
 from elmofire.errors import DataError, ElmofireError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
+from elmofire.formats.weights import Weights
 from elmofire.tasks.features import (
     Features,
     FlatText,
@@ -70,23 +75,22 @@ COMPARISONS = [
     ("model", "untrained"),
 ]
 SEEDS = [1, 2, 3, 4, 5]
-UNTRAINED_SEED = 1
+# What all runs of a table must have in common.
+COMMON = ["identity", "storage", *(field.name for field in fields(TrainerSettings))]
 
 
-def embedder(model: str, which: str) -> Embedder:
-    """The model, or an untrained one of the same config."""
-    weights = load_weights(model)
-    if which == "untrained":
-        weights = initial_weights(weights.config, seed=UNTRAINED_SEED, vocabulary=weights.vocabulary)
-    return Embedder(weights)
+def untrained(weights: Weights, seed: int) -> Weights:
+    """A biLM of the same config with initial weights."""
+    return initial_weights(replace(weights.config, head=0), seed=seed, vocabulary=weights.vocabulary)
 
 
 def features(arguments: argparse.Namespace) -> None:
-    """Both models' layers into a folder."""
+    """The layers of the model and of an untrained one for each seed into a folder."""
     text = NerData.load(arguments.ner).text
-    for which in ("model", "untrained"):
+    weights = load_weights(arguments.model)
+    for which, one in [("model", weights), *((f"untrained-{seed}", untrained(weights, seed)) for seed in SEEDS)]:
         began = time.perf_counter()
-        write_layers(layers_file(arguments.folder, which), embedder(arguments.model, which), text)
+        write_layers(layers_file(arguments.folder, which), Embedder(one), text, model=named(one))
         print(f"{which}: {len(text.tokens):,} tokens in {time.perf_counter() - began:.1f} s", file=sys.stderr)
 
 
@@ -94,31 +98,37 @@ def layers_file(folder: Path, which: str) -> Path:
     return folder / f"ner-{which}.safetensors"
 
 
-def layers(model: str, which: str, text: FlatText, folder: Path | None) -> NDArray[np.float16]:
+def named(weights: Weights) -> str:
+    """What tells a model's layers from others: a model that is stored in another way has other ones."""
+    return f"{identity(weights)} in {storage(weights)}"
+
+
+def layers(weights: Weights, which: str, text: FlatText, folder: Path | None) -> NDArray[np.float16]:
     """From the folder of shared ones, or computed for this run."""
     if folder is not None:
-        return read_layers(layers_file(folder, which), text)
+        return read_layers(layers_file(folder, which), text, model=named(weights))
     with tempfile.TemporaryDirectory() as aside:
-        write_layers(layers_file(Path(aside), which), embedder(model, which), text)
-        return read_layers(layers_file(Path(aside), which), text).copy()
+        file = layers_file(Path(aside), which)
+        write_layers(file, Embedder(weights), text, model=named(weights))
+        return read_layers(file, text, model=named(weights)).copy()
 
 
 def run(arguments: argparse.Namespace) -> None:
     """One configuration with one seed."""
-    from records import _commit
-
     began = time.perf_counter()
     glove, which, chosen = CONFIGURATIONS[arguments.configuration]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = TrainerSettings() if arguments.trial is None else TrainerSettings(epochs=arguments.trial)
-    data = NerData.load(arguments.ner)
+    data, weights = NerData.load(arguments.ner), load_weights(arguments.model)
     words, spellings, vectors, mixed = None, None, None, None
     if glove:
-        rows, table = glove_vectors(arguments.glove, data.text, data.training_tokens, seed=arguments.seed)
-        words, vectors = torch.from_numpy(rows).to(device), torch.from_numpy(table)
+        found = glove_vectors(arguments.glove, data.text, data.training_tokens, seed=arguments.seed)
+        words, vectors = torch.from_numpy(found.rows).to(device), torch.from_numpy(found.table)
         spellings = Spellings(data.text.tokens, device)
     if which:
-        stored = layers(arguments.model, which, data.text, arguments.features)
+        drawn = which == "untrained"
+        one = untrained(weights, arguments.seed) if drawn else weights
+        stored = layers(one, f"{which}-{arguments.seed}" if drawn else which, data.text, arguments.features)
         mixed = scaled_layers(stored, chosen or range(stored.shape[1]), data.training_tokens, device)
     trained, epochs = train_ner(
         data,
@@ -133,10 +143,12 @@ def run(arguments: argparse.Namespace) -> None:
     mix = trained.model.mix
     record = {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "configuration": arguments.configuration,
         "seed": arguments.seed,
         "model": arguments.model,
+        "identity": identity(weights),
+        "storage": storage(weights),
         "device": f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}",
         **asdict(settings),
         "dev_f1": round(max(scores), 3),
@@ -182,8 +194,6 @@ def unpacked(text: str) -> NDArray[np.int64]:
 
 def table(arguments: argparse.Namespace) -> None:
     """Means over seeds, and the comparisons."""
-    from records import keep
-
     runs = finished([json.loads(line) for file in arguments.files for line in file.read_text().splitlines()])
     for configuration, of_seeds in runs.items():
         dev, test = ([record[name] for record in of_seeds] for name in ("dev_f1", "test_f1"))
@@ -195,15 +205,13 @@ def table(arguments: argparse.Namespace) -> None:
     about = {
         name: sorted({record[name] for of_seeds in runs.values() for record in of_seeds})
         for name in ("model", "device")
-    }
+    } | {name: runs[COMPARISONS[0][0]][0][name] for name in COMMON}
     for first, second in COMPARISONS:
-        if first not in runs or second not in runs:
-            continue
         found = paired_bootstrap(counts[first], counts[second], span_f1)
         keep(
             "ner",
             **about,
-            seeds=[record["seed"] for record in runs[first]],
+            seeds=SEEDS,
             first=first,
             second=second,
             first_test_f1=[record["test_f1"] for record in runs[first]],
@@ -215,23 +223,28 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def finished(records: list[dict]) -> dict[str, list[dict]]:
-    """Each configuration's runs by seed; all configurations must have the same seeds, each once, on the same test sentences."""
-    runs = {
-        name: sorted(
-            (record for record in records if record["configuration"] == name), key=lambda record: record["seed"]
-        )
-        for name in CONFIGURATIONS
-    }
-    runs = {name: of_seeds for name, of_seeds in runs.items() if of_seeds}
-    for name, of_seeds in runs.items():
-        if any("test_counts" not in record for record in of_seeds):
-            raise DataError(f"{name}: a trial is among the runs")
-        if [record["seed"] for record in of_seeds] != SEEDS:
-            raise DataError(f"{name}: runs of the seeds {[record['seed'] for record in of_seeds]}, not {SEEDS}")
-    golds = {unpacked(record["test_counts"])[:, 2].tobytes() for of_seeds in runs.values() for record in of_seeds}
-    if len(golds) > 1:
+    """Each configuration's runs by seed: all of them, each once, of one model, trained alike, on the same test sentences."""
+    if any("test_counts" not in record for record in records):
+        raise DataError("a trial is among the runs")
+    for name in COMMON:
+        if len(values := sorted({str(record.get(name)) for record in records})) > 1:
+            raise DataError(f"the runs differ in their {name}: {', '.join(values)}", hint="give those of one model")
+        if any(name not in record for record in records):
+            raise DataError(f"the runs do not say their {name}", hint="run them anew")
+    times = Counter((record["configuration"], record["seed"]) for record in records)
+    wanted = [(configuration, seed) for configuration in CONFIGURATIONS for seed in SEEDS]
+    for what, wrong in {
+        "are missing": [run for run in wanted if run not in times],
+        "are there more than once": [run for run, count in times.items() if count > 1],
+        "belong to no comparison": [run for run in times if run not in wanted],
+    }.items():
+        if wrong:
+            listed = ", ".join(f"{configuration} with seed {seed}" for configuration, seed in wrong)
+            raise DataError(f"runs that {what}: {listed}")
+    if len({unpacked(record["test_counts"])[:, 2].tobytes() for record in records}) > 1:
         raise DataError("the runs were scored on different test sentences")
-    return runs
+    by_place = {(record["configuration"], record["seed"]): record for record in records}
+    return {configuration: [by_place[configuration, seed] for seed in SEEDS] for configuration in CONFIGURATIONS}
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elmofire.bench.timing import spread
 
-__all__ = ["keep", "spread"]
+__all__ = ["commit", "keep", "spread"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -19,7 +19,7 @@ def keep(name: str, **figures: object) -> None:
     record = {
         "benchmark": name,
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": _machine(),
         **figures,
     }
@@ -29,7 +29,7 @@ def keep(name: str, **figures: object) -> None:
     print(json.dumps(figures))
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit, marked where the code differs from it; the records themselves do not count.
 
     A copy of the tree without its history is told by ELMOFIRE_COMMIT which commit it is of.

@@ -8,8 +8,9 @@ import torch
 from models import SHARED
 
 from elmofire.analysis.probe import GRID, Part, Settings, probe, standardized
-from elmofire.analysis.treebank import TaggedSentence, numbered_tags, read_tagged, tag_numbers
+from elmofire.analysis.treebank import numbered_tags, read_tagged, tag_numbers
 from elmofire.errors import DataError, InputError
+from elmofire.tasks.tagging import TaggedSentence
 
 TREEBANK = SHARED / "data/tasks/ud"
 
@@ -104,6 +105,67 @@ def test_vectors_tags_and_sentences_must_agree():
         probe(good, good._replace(tags=good.tags[1:]), good, seed=0)
     with pytest.raises(InputError, match="one vector and one tag"):
         probe(good, good, good._replace(lengths=good.lengths + 1), seed=0)
+
+
+def test_a_part_without_tokens_is_named():
+    good = part(1, 10)
+    empty = Part(good.vectors[:0], good.tags[:0], good.lengths[:0])
+    for name, parts in {"train": (empty, good), "dev": (good, empty), "test": (good, good, empty)}.items():
+        with pytest.raises(InputError, match=f"{name}: has no tokens"):
+            probe(*parts, seed=0)
+
+
+def test_vectors_of_another_width_are_refused():
+    with pytest.raises(InputError, match=r"dev: vectors of the shape .*\(tokens, 6\)"):
+        probe(part(1, 10), part(2, 10, width=5), seed=0)
+
+
+def test_numbers_of_any_type_are_the_same_to_it():
+    train, dev, test = part(1, 60), part(2, 20), part(3, 20)
+    narrow = probe(train, dev, test, seed=1, epochs=2)
+    wide = [
+        one._replace(vectors=one.vectors.astype(np.float64), tags=one.tags.astype(np.int32))
+        for one in (train, dev, test)
+    ]
+    np.testing.assert_array_equal(probe(*wide, seed=1, epochs=2).test, narrow.test)
+    scaled = standardized(train.vectors.astype(np.float64), 50)
+    assert scaled.dtype == np.float32
+    np.testing.assert_allclose(scaled, standardized(train.vectors, 50), rtol=1e-5, atol=1e-6)
+
+
+def test_without_a_test_part_the_choice_is_the_same():
+    train, dev, test = part(1, 60), part(2, 20), part(3, 20)
+    trial, whole = probe(train, dev, seed=1, epochs=3), probe(train, dev, test, seed=1, epochs=3)
+    assert trial.test is None
+    assert (trial.settings, trial.epoch, trial.edges) == (whole.settings, whole.epoch, whole.edges)
+    np.testing.assert_array_equal(trial.dev, whole.dev)
+
+
+def test_a_choice_at_the_edge_of_the_grid_is_told():
+    train, dev = part(1, 200), part(2, 100)
+    useless, good = Settings(rate=1e-9, decay=0.0), Settings(rate=0.02, decay=0.0)
+    useful_decay = Settings(rate=0.02, decay=1e-4)
+    ruined = Settings(rate=0.02, decay=1e3)
+    found = {
+        name: probe(train, dev, seed=0, grid=grid, epochs=6)
+        for name, grid in {
+            "inside": [useless, good, Settings(rate=1.0, decay=1e3)],
+            "rate": [useless, good],
+            "both": [useless, useful_decay],
+            "between": [useless, useful_decay, ruined],
+        }.items()
+    }
+    assert {name: done.settings.rate for name, done in found.items()} == dict.fromkeys(found, 0.02)
+    edges = {name: set(done.edges) - {"last epoch"} for name, done in found.items()}
+    assert edges == {
+        "inside": set(),
+        "rate": {"highest rate"},
+        "both": {"highest rate", "highest decay"},
+        "between": {"highest rate"},
+    }
+    for done in found.values():
+        assert ("last epoch" in done.edges) == (done.epoch == 6)
+    assert "last epoch" in probe(train, dev, seed=0, epochs=1).edges
 
 
 def test_only_training_tokens_set_the_scale():

@@ -1,20 +1,20 @@
 """Named entity recognition: the reader, the tagger, and a training that must succeed."""
 
 import lzma
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from models import SHARED
 
 from elmofire import DataError, InputError
 from elmofire.tasks.features import Features, FlatText, Spellings
 from elmofire.tasks.metrics.spans import span_counts
-from elmofire.tasks.ner import NerData, NerRun, NerTagger, TaggedSentence, read_conll2003, train_ner
+from elmofire.tasks.ner import NerData, NerRun, NerTagger, read_conll2003, train_ner
+from elmofire.tasks.tagging import TaggedSentence
 from elmofire.tasks.trainer import TrainerSettings
 
-SHARED = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "tasks" / "ner"
+CONLL = SHARED / "data/tasks/ner"
 
 
 # ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -59,9 +59,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         NerData.load(tmp_path)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no CoNLL-2003 at {SHARED}")
+@pytest.mark.skipif(not CONLL.is_dir(), reason=f"no CoNLL-2003 at {CONLL}")
 def test_the_shared_task_has_its_published_numbers():
-    data = NerData.load(SHARED)
+    data = NerData.load(CONLL)
     published = {"train": (14041, 203621, 23499), "dev": (3250, 51362, 5942), "test": (3453, 46435, 5648)}
     for split, numbers in data.numbers.items():
         tags = [data.tags[number] for number in numbers]
@@ -97,6 +97,39 @@ def made_sentences(count: int, seed: int) -> list[TaggedSentence]:
 @pytest.fixture(scope="module")
 def data() -> NerData:
     return NerData({"train": made_sentences(120, 1), "dev": made_sentences(30, 2), "test": made_sentences(30, 3)})
+
+
+def test_training_sentences_must_come_first():
+    train, dev = made_sentences(5, 1), made_sentences(2, 2)
+    for splits in ({"dev": dev, "train": train}, {"dev": dev}, {"train": [], "dev": dev}, {}):
+        with pytest.raises(InputError, match="the splits are"):
+            NerData(splits)
+
+
+def test_a_kind_that_training_lacks_is_never_right_but_counts():
+    train, other = made_sentences(40, 1), TaggedSentence(["Ann", "met", "Bach"], ["S-PER", "O", "S-ART"])
+    data = NerData({"train": train, "dev": [other], "test": [other]})
+    assert {name[2:] for name in data.tag_set.names} == {"", "LOC", "PER"}
+    features, vectors = made_features(data)
+    settings = TrainerSettings(epochs=8, patience=8, batch=8, learning_rate=1e-2)
+    run, _ = train_ner(data, features, settings, vectors=vectors)
+    right, predicted, gold = run.counts("test")[0].tolist()
+    assert (right, gold) == (1, 2)
+    assert "S-ART" not in run.predict(data.numbers["test"])[0]
+    assert predicted >= 1
+
+
+def test_training_on_nothing_is_refused(data):
+    with pytest.raises(InputError, match="no features"):
+        train_ner(data, Features())
+
+
+def test_words_need_their_table_and_a_table_its_words(data):
+    features, vectors = made_features(data)
+    with pytest.raises(InputError, match="give both or neither"):
+        train_ner(data, Features(words=features.words))
+    with pytest.raises(InputError, match="give both or neither"):
+        train_ner(data, Features(layers=features.layers), vectors=vectors)
 
 
 def made_features(data: NerData) -> tuple[Features, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 Multinomial logistic regression on frozen vectors, trained by Adam on shuffled minibatches with the rate falling to zero. All points of
 one small grid are trained side by side on the same minibatches, the same grid for every representation. The dev part chooses the point
-and the epoch; the test part is scored once, with what was chosen.
+and the epoch; the test part, if it is given, is scored once, with what was chosen.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmofire.analysis.treebank import Ints
+from elmofire.engine.batches import Ints
 from elmofire.errors import InputError
 from elmofire.formats.weights import Array
 
-EPOCHS = 10
+Floats = NDArray[np.floating]
+
+EPOCHS = 20
 _BATCH = 1024  # tokens
 
 
@@ -31,13 +34,13 @@ class Settings:
     decay: float  # the factor of half the squared weights in the loss (L2)
 
 
-GRID = tuple(Settings(rate=rate, decay=decay) for rate, decay in product((3e-3, 1e-2, 3e-2), (0.0, 1e-4)))
+GRID = tuple(Settings(rate=rate, decay=decay) for rate, decay in product((3e-3, 1e-2, 3e-2, 1e-1), (0.0, 1e-4)))
 
 
 class Part(NamedTuple):
     """The tokens of one part of the data, sentence after sentence."""
 
-    vectors: Array  # (tokens, width)
+    vectors: Floats  # (tokens, width)
     tags: Ints  # (tokens,), numbered by the training part; -1 is none of them
     lengths: Ints  # (sentences,), in tokens
 
@@ -47,12 +50,13 @@ class Probed(NamedTuple):
 
     settings: Settings
     epoch: int  # the best one, from 1
+    edges: tuple[str, ...]  # of the grid that they lie on: beyond them it might be better still
     dev: Ints
-    test: Ints
+    test: Ints | None
 
 
-def standardized(vectors: Array, training: int) -> Array:
-    """Vectors (tokens, width) less the mean of the first `training` ones, over their standard deviation.
+def standardized(vectors: Floats, training: int) -> Array:
+    """Vectors (tokens, width) less the mean of the first `training` ones, over their standard deviation, in float32.
 
     What does not change in training becomes zero.
 
@@ -66,7 +70,7 @@ def standardized(vectors: Array, training: int) -> Array:
     deviation = seen.std(axis=0, dtype=np.float64)
     constant = deviation <= 1e-6 * np.abs(mean)
     scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
-    result = vectors - mean.astype(np.float32)
+    result = np.subtract(vectors, mean, dtype=np.float32)
     result *= scale.astype(np.float32)
     return result
 
@@ -74,14 +78,14 @@ def standardized(vectors: Array, training: int) -> Array:
 def probe(
     train: Part,
     dev: Part,
-    test: Part,
+    test: Part | None = None,
     *,
     seed: int,
     grid: Sequence[Settings] = GRID,
     epochs: int = EPOCHS,
     device: str = "cpu",
 ) -> Probed:
-    """Train on one part, choose on another, score the third.
+    """Train on one part, choose on another, score the third, if there is one.
 
     The seed draws the first weights and the order of the tokens. Vectors should be of one scale, as `standardized` makes them.
 
@@ -90,18 +94,12 @@ def probe(
     >>> probe(part, part, part, seed=1, epochs=20).test.sum(axis=0)
     array([300, 300])
     """
-    for part in (train, dev, test):
-        if not len(part.vectors) == len(part.tags) == part.lengths.sum():
-            raise InputError(
-                f"{len(part.vectors)} vectors and {len(part.tags)} tags for sentences of {part.lengths.sum()} tokens",
-                hint="give each token one vector and one tag",
-            )
-    if len(train.tags) == 0 or train.tags.min() < 0:
-        raise InputError("the training part is empty or has a tag without a number")
-    (vectors, tags), (dev_vectors, dev_tags), (test_vectors, test_tags) = (
-        (torch.from_numpy(part.vectors).to(device), torch.from_numpy(part.tags).to(device))
-        for part in (train, dev, test)
-    )
+    for name, part in (("train", train), ("dev", dev), ("test", test)):
+        if part is not None:
+            _check(name, part, width=train.vectors.shape[-1])
+    if train.tags.min() < 0:
+        raise InputError("train: has a tag without a number")
+    (vectors, tags), (dev_vectors, dev_tags) = _on(device, train), _on(device, dev)
     draws = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers whatever the device
     shape = (int(train.tags.max()) + 1, vectors.shape[1] + 1)
     start = 0.01 * torch.randn(shape, generator=draws)
@@ -110,7 +108,7 @@ def probe(
         {"params": [point], "lr": settings.rate, "weight_decay": settings.decay}
         for point, settings in zip(points, grid, strict=True)
     ]
-    optimizer = torch.optim.Adam(groups)
+    optimizer = torch.optim.Adam(groups, fused=True)
     updates = epochs * -(-len(tags) // _BATCH)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=updates)
     most, best = -1, (grid[0], 0, points[0])
@@ -128,8 +126,40 @@ def probe(
             if right > most:
                 most, best = right, (settings, epoch, point.detach().clone())
     settings, epoch, point = best
-    dev_right, test_right = _right(dev_vectors, dev_tags, point), _right(test_vectors, test_tags, point)
-    return Probed(settings, epoch, _per_sentence(dev_right, dev.lengths), _per_sentence(test_right, test.lengths))
+    dev_counts = _per_sentence(_right(dev_vectors, dev_tags, point), dev.lengths)
+    test_counts = None if test is None else _per_sentence(_right(*_on(device, test), point), test.lengths)
+    return Probed(settings, epoch, _edges(settings, epoch, grid, epochs), dev_counts, test_counts)
+
+
+def _edges(settings: Settings, epoch: int, grid: Sequence[Settings], epochs: int) -> tuple[str, ...]:
+    """Less decay than none there cannot be."""
+    rates, decays = [point.rate for point in grid], [point.decay for point in grid]
+    found = {
+        "lowest rate": settings.rate == min(rates),
+        "highest rate": settings.rate == max(rates),
+        "lowest decay": settings.decay == min(decays) > 0,
+        "highest decay": settings.decay == max(decays) > 0,
+        "last epoch": epoch == epochs,
+    }
+    return tuple(edge for edge, reached in found.items() if reached)
+
+
+def _check(name: str, part: Part, width: int) -> None:
+    if part.vectors.ndim != 2 or part.vectors.shape[1] != width:
+        raise InputError(f"{name}: vectors of the shape {part.vectors.shape}, but should be (tokens, {width})")
+    if not len(part.vectors) == len(part.tags) == part.lengths.sum():
+        raise InputError(
+            f"{name}: {len(part.vectors)} vectors and {len(part.tags)} tags for sentences of {part.lengths.sum()} tokens",
+            hint="give each token one vector and one tag",
+        )
+    if len(part.tags) == 0:
+        raise InputError(f"{name}: has no tokens")
+
+
+def _on(device: str, part: Part) -> tuple[Tensor, Tensor]:
+    """A part's vectors and tags."""
+    vectors, tags = part.vectors.astype(np.float32, copy=False), part.tags.astype(np.int64, copy=False)
+    return torch.from_numpy(vectors).to(device), torch.from_numpy(tags).to(device)
 
 
 def _scores(vectors: Tensor, point: Tensor) -> Tensor:

@@ -1,23 +1,17 @@
 """Tokens and their tags out of Universal Dependencies treebanks."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from elmofire.engine.batches import Ints
 from elmofire.errors import DataError
+from elmofire.tasks.tagging import TaggedSentence
 from elmofire.text.readers import read_lines, read_sentences
-
-Ints = npt.NDArray[np.int64]
 
 _COLUMNS = {"upos": 3, "xpos": 4}
 NEVER_SEEN = -1  # the number of a tag that the training part lacks: no prediction is right
-
-
-class TaggedSentence(NamedTuple):
-    tokens: list[str]
-    tags: list[str]
 
 
 def read_tagged(path: str, column: Literal["upos", "xpos"] = "xpos") -> list[TaggedSentence]:

@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmofire.embed.embedder import Embedder
+from elmofire.engine.batches import Ints
 from elmofire.errors import DataError
 from elmofire.formats.tensors import MappedTensors, write_tensors
 from elmofire.tasks.layers import CHARACTER_PADDING
 from elmofire.text.characters import character_ids
 
-Ints = NDArray[np.int64]
-
 UNKNOWN = 0  # the row of words that have no vector and are too rare to learn one
 _DEVIATION = 0.4  # of vectors that are not GloVe's: about what GloVe's own numbers have
-_LAYERS, _SENTENCES = "layers", "sentences"
+_LAYERS, _SENTENCES, _MODEL = "layers", "sentences", "model"
 
 
 class FlatText:
@@ -118,6 +117,7 @@ class WordVectors(NamedTuple):
 
     rows: Ints  # (tokens,)
     table: NDArray[np.float32]  # (rows, D)
+    given: NDArray[np.bool_]  # (rows,) read; the others were drawn
 
 
 def glove_vectors(path: Path, text: FlatText, training: int, *, seed: int) -> WordVectors:
@@ -140,10 +140,11 @@ def glove_vectors(path: Path, text: FlatText, training: int, *, seed: int) -> Wo
 
     rows = np.fromiter(map(row, lower), dtype=np.int64, count=len(lower))
     table = np.random.default_rng(seed).normal(0.0, _DEVIATION, (len(numbers) + 1, vectors.shape[1]))
+    given = np.zeros(len(table), dtype=bool)
     for word, number in numbers.items():
         if word in words:
-            table[number] = vectors[words[word]]
-    return WordVectors(rows, table.astype(np.float32))
+            table[number], given[number] = vectors[words[word]], True
+    return WordVectors(rows, table.astype(np.float32), given)
 
 
 def _read_glove(path: Path) -> tuple[dict[str, int], NDArray]:
@@ -161,35 +162,49 @@ def _read_glove(path: Path) -> tuple[dict[str, int], NDArray]:
 # ── layers of a biLM ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_layers(path: Path, embedder: Embedder, text: FlatText) -> None:
-    """All layers of every token, (tokens, L + 1, D) in float16, for the runs of a task to share."""
+def write_layers(path: Path, embedder: Embedder, text: FlatText, *, model: str) -> None:
+    """All layers of every token, (tokens, L + 1, D) in float16, for the runs of a task to share.
+
+    `model` is what tells the embedder's model from all others.
+    """
     shape = (len(text.tokens), embedder.config.layers + 1, embedder.config.width)
     vectors = (layers.swapaxes(0, 1) for _, layers in embedder.stream(text.sentences(), layers="all"))
-    write_tensors(path, {_LAYERS: ("F16", shape)}, lambda _: vectors, metadata={_SENTENCES: _digest(text)})
+    metadata = {_SENTENCES: _digest(text), _MODEL: model}
+    write_tensors(path, {_LAYERS: ("F16", shape)}, lambda _: vectors, metadata=metadata)
 
 
-def read_layers(path: Path, text: FlatText) -> NDArray[np.float16]:
-    """What `write_layers` has written for the same sentences: a view of the mapped file."""
+def read_layers(path: Path, text: FlatText, *, model: str) -> NDArray[np.float16]:
+    """What `write_layers` has written of the same model for the same sentences: a view of the mapped file."""
     tensors = MappedTensors(path)
     if tensors.metadata.get(_SENTENCES) != _digest(text):
         raise DataError(
             f"{path}: does not hold layers of these {len(text.lengths)} sentences", hint="compute the layers anew"
         )
+    if (written := tensors.metadata.get(_MODEL)) != model:
+        raise DataError(f"{path}: holds layers of the model {written}, not {model}", hint="compute the layers anew")
     return tensors.view(_LAYERS)
 
 
 def scaled_layers(
     stored: NDArray[np.float16], numbers: Sequence[int], training: int, device: str | torch.device
 ) -> Tensor:
-    """Some of the layers (tokens, L, D), each divided by its root mean square over the first `training` tokens.
+    """Some of the layers (tokens, L, D): each less its mean vector, over the root mean square that is left.
 
-    Layers of different models then differ in what they say, and not in how loud.
+    Both are of the first `training` tokens. Layers of different models then differ in what they say, and not in how loud: an untrained
+    model's vectors are mostly what they have in common.
     """
     chosen = torch.from_numpy(stored[:, list(numbers)]).to(device)
     for layer in chosen.unbind(dim=1):
-        layer /= layer[:training].float().square().mean().sqrt()
+        varying = layer.float()
+        varying -= varying[:training].mean(dim=0)
+        varying /= varying[:training].square().mean().sqrt()
+        layer.copy_(varying)
     return chosen
 
 
 def _digest(text: FlatText) -> str:
-    return hashlib.sha256("\n".join(map(" ".join, text.sentences())).encode()).hexdigest()
+    """Of tokens and sentences, each with an end that UTF-8 never has."""
+    digest = hashlib.sha256()
+    for sentence in text.sentences():
+        digest.update(b"".join(token.encode(errors="surrogatepass") + b"\xff" for token in sentence) + b"\xfe")
+    return digest.hexdigest()

@@ -5,6 +5,7 @@ Shapes: B sentences, T tokens, W characters of a word, K tags.
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from elmofire.tasks.tagging import TagSet
 from elmofire.text.characters import BYTES
@@ -28,6 +29,8 @@ class CharacterCnn(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(n, W) as `character_ids` makes them, W cut or not -> (n, filters)"""
+        # Empty words alone are too short for a window.
+        ids = functional.pad(ids, (0, max(0, self.width - ids.shape[1])), value=CHARACTER_PADDING)
         windows = self.characters(ids).unfold(1, self.width, 1).flatten(2)  # (n, W - width + 1, dim * width)
         inside = ids[:, self.width - 1 :] != CHARACTER_PADDING  # ReLU's least is 0, so 0 is never a false maximum
         return (self.convolution(windows).relu() * inside[:, :, None]).amax(dim=1)

@@ -3,25 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from elmofire.errors import DataError
+from elmofire.engine.batches import Ints
+from elmofire.errors import DataError, InputError
 from elmofire.model.mix import ScalarMix
 from elmofire.tasks.features import Batch, Features, FlatText, Read
 from elmofire.tasks.layers import CharacterCnn, Crf
 from elmofire.tasks.metrics.bootstrap import span_f1
 from elmofire.tasks.metrics.spans import span_counts
-from elmofire.tasks.tagging import TagSet, to_iobes
+from elmofire.tasks.tagging import TaggedSentence, TagSet, to_iobes
 from elmofire.tasks.trainer import Epoch, TrainerSettings, fit
 from elmofire.text.readers import read_lines
-
-Ints = NDArray[np.int64]
 
 SPLITS = {"train": "eng.train.xz", "dev": "eng.testa.xz", "test": "eng.testb.xz"}
 MIX_PENALTY = 0.1  # the paper's lambda for this task: layers keep nearly equal shares
@@ -31,17 +28,10 @@ _DECODED = 512  # sentences at a time
 # ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class TaggedSentence(NamedTuple):
-    """Tokens and their tags in IOBES."""
-
-    tokens: list[str]
-    tags: list[str]
-
-
 def read_conll2003(path: Path) -> list[TaggedSentence]:
     """The sentences of a CoNLL-2003 file: a token a line (word, part of speech, chunk, entity in IOB), blank lines between sentences.
 
-    The lines that begin documents are left out.
+    The lines that begin documents are left out, and tags are in IOBES.
     """
     sentences: list[TaggedSentence] = []
     tokens: list[str] = []
@@ -74,9 +64,15 @@ def read_conll2003(path: Path) -> list[TaggedSentence]:
 
 
 class NerData:
-    """All splits as one flat text, with their tags."""
+    """All splits as one flat text, `train` first, with their tags in IOBES.
+
+    What kinds of spans there are is known from `train` alone: another kind is never found, and so never right.
+    """
 
     def __init__(self, splits: Mapping[str, Sequence[TaggedSentence]]) -> None:
+        if next(iter(splits), None) != "train" or not splits["train"]:
+            given = ", ".join(f"{name} ({len(split)} sentences)" for name, split in splits.items())
+            raise InputError(f"the splits are {given or 'none'}", hint="give `train` first, with at least one sentence")
         sentences = [sentence for split in splits.values() for sentence in split]
         ends = np.cumsum([len(split) for split in splits.values()]).tolist()
         self.text = FlatText([sentence.tokens for sentence in sentences])
@@ -84,7 +80,7 @@ class NerData:
         self.numbers: dict[str, Ints] = {
             name: np.arange(end - len(split), end) for (name, split), end in zip(splits.items(), ends, strict=True)
         }
-        self.tag_set = TagSet(tag[2:] for tags in self.tags for tag in tags if tag != "O")
+        self.tag_set = TagSet(tag[2:] for sentence in splits["train"] for tag in sentence.tags if tag != "O")
 
     @classmethod
     def load(cls, folder: Path) -> "NerData":
@@ -149,11 +145,11 @@ class NerRun:
 
     def __init__(self, model: NerTagger, data: NerData, features: Features, device: str | torch.device) -> None:
         self.model, self.data, self.features, self.device = model.to(device), data, features, device
-        flat = np.concatenate([data.tag_set.ids(tags) for tags in data.tags])
-        self._tags = torch.from_numpy(flat).to(device)  # (tokens,)
+        flat = np.concatenate([data.tag_set.ids(data.tags[number]) for number in data.numbers["train"]])
+        self._tags = torch.from_numpy(flat).to(device)  # (training tokens,), which stand first
 
     def loss(self, numbers: Ints) -> Tensor:
-        """Mean over sentences, with the mix's penalty."""
+        """Mean over sentences, which must be of `train`, with the mix's penalty."""
         scores, mask, places, cells = self._scores(self.data.text.batch(numbers))
         tags = _padded(self._tags[places], cells, mask.shape)
         return self.model.crf.loss(scores, mask, tags).mean() + self.model.penalty()
@@ -207,7 +203,14 @@ def train_ner(
     device: str | torch.device = "cpu",
     report: Callable[[Epoch], None] | None = None,
 ) -> tuple[NerRun, list[Epoch]]:
-    """Train on `train` what these features allow, stop by the F1 on `dev`. On a CPU the same seed gives the same model."""
+    """Train on `train` what these features allow, stop by the F1 on `dev`. On a CPU the same seed gives the same model.
+
+    `vectors` are the table that the features' words are rows of.
+    """
+    if features.words is None and features.spellings is None and features.layers is None:
+        raise InputError("there are no features to train on", hint="give words, spellings or layers")
+    if (features.words is None) != (vectors is None):
+        raise InputError("words are rows of a table of vectors: give both or neither")
     with _seeded(seed):
         model = NerTagger(
             data.tag_set,

@@ -1,9 +1,18 @@
-"""Spans as tags on tokens. Inside, the scheme is IOBES: a span of several tokens is B I .. I E, one of a single token S."""
+"""Tags on tokens, and spans as such tags. Inside, the scheme is IOBES: a span of several tokens is B I .. I E, one of a single token S."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from elmofire.engine.batches import Ints
+
+
+class TaggedSentence(NamedTuple):
+    """Tokens, and a tag for each."""
+
+    tokens: list[str]
+    tags: list[str]
 
 
 def to_iobes(tags: Sequence[str]) -> list[str]:
@@ -46,7 +55,7 @@ class TagSet:
         self.last = np.array([name[0] in "OES" for name in self.names])  # (K,) may end it
         self.follows = np.array([[_may_follow(before, name) for name in self.names] for before in self.names])  # (K, K)
 
-    def ids(self, tags: Iterable[str]) -> NDArray[np.int64]:
+    def ids(self, tags: Iterable[str]) -> Ints:
         return np.array([self.number[tag] for tag in tags], dtype=np.int64)
 
     def __len__(self) -> int:

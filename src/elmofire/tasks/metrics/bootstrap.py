@@ -18,7 +18,7 @@ Scores = npt.NDArray[np.float64]
 Metric = Callable[[Scores], Scores]
 
 RESAMPLES = 10_000
-_DRAWN = 2**22  # sentences at a time: 32 MB
+_DRAWN = 2**22  # sentences at a time: three or four arrays of 32 MB
 
 
 class Interval(NamedTuple):

@@ -5,11 +5,9 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from elmofire.engine.batches import Ints
 from elmofire.errors import InputError
-
-Ints = NDArray[np.int64]
 
 # Ours, and BIOUL's two letters for the same.
 _PREFIXES = {"B": "B", "I": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
