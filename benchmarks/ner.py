@@ -41,10 +41,10 @@ import numpy as np
 import torch
 from en_small.evaluate import identity, storage
 from numpy.typing import NDArray
-from records import commit, keep
+from records import commit, errors_in_one_line, keep
 
 from elmofire.embed.embedder import Embedder
-from elmofire.errors import DataError, ElmofireError
+from elmofire.errors import DataError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
@@ -273,10 +273,8 @@ def main() -> None:
     one.set_defaults(verb=table)
 
     arguments = parser.parse_args()
-    try:
+    with errors_in_one_line():
         arguments.verb(arguments)
-    except ElmofireError as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ Run: python benchmarks/pos_probe.py MODEL UD_FOLDER GLOVE_NPZ [--device cuda] [-
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -35,12 +34,12 @@ from pathlib import Path
 import numpy as np
 from en_small.evaluate import identity, storage
 from numpy.typing import NDArray
-from records import keep
+from records import errors_in_one_line, keep
 
 from elmofire.analysis.probe import Part, probe, standardized
 from elmofire.analysis.treebank import numbered_tags, read_tagged, tag_numbers
 from elmofire.embed.embedder import Embedder
-from elmofire.errors import DataError, ElmofireError
+from elmofire.errors import DataError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
@@ -161,10 +160,8 @@ def main() -> None:
     )
     parser.add_argument("--trial", action="store_true", help="score dev alone, keep nothing")
     given = parser.parse_args()
-    try:
+    with errors_in_one_line():
         probe_all(given)
-    except ElmofireError as error:
-        sys.exit(f"error: {error}")
 
 
 def probe_all(given: argparse.Namespace) -> None:

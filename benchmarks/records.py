@@ -1,15 +1,19 @@
 """What every benchmark record carries, and where it is kept."""
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from elmofire.bench.timing import spread
+from elmofire.errors import ElmofireError
 
-__all__ = ["commit", "keep", "spread"]
+__all__ = ["commit", "errors_in_one_line", "keep", "spread"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -53,3 +57,12 @@ def _machine() -> str:
             cpu = line.split(":", 1)[1].strip()
             break
     return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """What users can mend ends the command without a traceback."""
+    try:
+        yield
+    except ElmofireError as error:
+        sys.exit(f"error: {error}")

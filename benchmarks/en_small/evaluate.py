@@ -16,10 +16,9 @@ from dataclasses import asdict
 from hashlib import blake2b
 
 import numpy as np
-from records import keep
+from records import errors_in_one_line, keep
 
 from elmofire.embed.sentences import Sentences
-from elmofire.errors import ElmofireError
 from elmofire.formats import load_weights
 from elmofire.formats.native import STORAGES, TENSORS
 from elmofire.formats.tensors import MappedTensors
@@ -107,10 +106,8 @@ def main() -> None:
     parser.add_argument("--state", choices=list(STATES), help="only from this one (both)")
     parser.add_argument("--against", metavar="MODEL", help="also say how far the vectors are from this model's")
     given = parser.parse_args()
-    try:
+    with errors_in_one_line():
         evaluate(given)
-    except ElmofireError as error:
-        sys.exit(f"error: {error}")
 
 
 def evaluate(given: argparse.Namespace) -> None:

@@ -10,7 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from elmofire.errors import ElmofireError, ModelError
+from records import errors_in_one_line
+
+from elmofire.errors import ModelError
 from elmofire.formats import load_weights, native
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
@@ -75,7 +77,5 @@ def main(model: str, folder: Path = PACKAGED) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(sys.argv[1], *map(Path, sys.argv[2:3]))
-    except ElmofireError as error:
-        sys.exit(f"error: {error}")

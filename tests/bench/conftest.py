@@ -1,12 +1,5 @@
-"""Figures do not matter here, and threads that wait for each other take long on a busy machine."""
+"""Figures do not matter in these tests."""
 
-import pytest
-import torch
+from one_thread import one_thread
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]

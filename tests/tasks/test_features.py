@@ -141,14 +141,14 @@ def test_no_spelling_of_tokens_makes_other_sentences_look_the_same(tmp_path, tin
     path = tmp_path / "layers.safetensors"
     text = FlatText(one)
     layers = np.zeros((len(text.tokens), 3, 12), dtype=np.float32)
-    stub = Stub(tiny_embedder.config, one, layers)
-    write_layers(path, stub, text, model="tiny")  # type: ignore[arg-type]
+    given = GivenLayers(tiny_embedder.config, one, layers)
+    write_layers(path, given, text, model="tiny")  # type: ignore[arg-type]
     assert read_layers(path, text, model="tiny").shape == layers.shape
     with pytest.raises(DataError, match="does not hold layers"):
         read_layers(path, FlatText(other), model="tiny")
 
 
-class Stub:
+class GivenLayers:
     """Stands for an embedder, which would refuse some of the tokens."""
 
     def __init__(self, config, sentences, layers):

@@ -1,17 +1,10 @@
 """What all runs of the tests share."""
 
 import pytest
-import torch
+from one_thread import one_thread
 from train.run import small_runs
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads of small products wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["corpus", "one_thread"]
 
 
 @pytest.fixture(scope="module")
