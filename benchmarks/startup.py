@@ -1,4 +1,4 @@
-"""From the start of a process to `en-small` loaded on the CPU engine (the bar: half a second), to its first sentence, and to vectors on disk.
+"""From the start of a process to vectors on disk; for every model in the package, to the model loaded on the CPU engine, and its first sentence.
 
 `load, nothing packed` is the first load on a machine, the others find the packed weights that it keeps. The files are those of `elmofire
 embed` of one sentence with a model of the `small` size and no head. Beside them, the bare interpreter, and `import numpy`, which nothing
@@ -15,9 +15,18 @@ from pathlib import Path
 from records import keep, spread
 
 REPEATS = 15
-LOAD = "from elmofire import Embedder; elmo = Embedder.load('en-small', device='cpu')"
-FIRST = f"{LOAD}; elmo.embed(['Stick to the plan, and do not look back.'])"
-NOTHING_PACKED = "en-small: load, nothing packed"
+NOTHING_PACKED = "load, nothing packed"
+
+
+def loading(model: str) -> dict[str, tuple[str, ...]]:
+    """The cases of one model by its name."""
+    load = f"from elmofire import Embedder; elmo = Embedder.load({model!r}, device='cpu')"
+    first = f"{load}; elmo.embed(['Stick to the plan, and do not look back.'])"
+    return {
+        f"{model}: {NOTHING_PACKED}": ("-c", load),
+        f"{model}: load": ("-c", load),
+        f"{model}: load, first sentence": ("-c", first),
+    }
 
 
 def seconds(*command: str, home: str) -> float:
@@ -29,6 +38,7 @@ def seconds(*command: str, home: str) -> float:
 
 def main() -> None:
     from elmofire import load_weights, save_weights
+    from elmofire.formats.names import packaged_models
 
     with tempfile.TemporaryDirectory() as folder:
         model, text = Path(folder, "small"), Path(folder, "text.txt")
@@ -52,9 +62,7 @@ def main() -> None:
             "python": ("-c", "pass"),
             "import numpy": ("-c", "import numpy"),
             "elmofire --help": ("-m", "elmofire", "--help"),
-            NOTHING_PACKED: ("-c", LOAD),
-            "en-small: load": ("-c", LOAD),
-            "en-small: load, first sentence": ("-c", FIRST),
+            **{case: command for name in packaged_models() for case, command in loading(name).items()},
             "embed to npz": embed("out.npz"),
             "embed to safetensors": embed("out.safetensors"),
             "embed to hdf5": embed("out.hdf5"),
@@ -64,7 +72,7 @@ def main() -> None:
             seconds(*command, home=str(Path(folder, "home")))
         for repeat in range(REPEATS):
             for name, command in cases.items():
-                home = f"bare-{repeat}" if name == NOTHING_PACKED else "home"
+                home = f"bare-{repeat}" if name.endswith(NOTHING_PACKED) else "home"
                 times[name].append(seconds(*command, home=str(Path(folder, home))))
         for name, taken in times.items():
             keep("startup", case=name, seconds=spread(taken))
