@@ -64,13 +64,13 @@ LONG: dict[str, tuple[str, ...]] = {
 DENSE = (*BEST, "data.reading=lanes", "data.reset=true", "data.steps=20")
 THIRD: dict[str, tuple[str, ...]] = {
     "dense": DENSE,
-    "rate 4e-3": (*DENSE, "optimizer.rate=4e-3"),
     "20k": ("batch_tokens=20480", *DENSE[1:]),
+    "rate 4e-3": (*DENSE, "optimizer.rate=4e-3"),
+    "20k, lanes of 40": ("batch_tokens=20480", *DENSE[1:-1], "data.steps=40"),
     "different text": (*DENSE, "data.text=different"),
-    "lanes of 40": (*DENSE[:-1], "data.steps=40"),
-    "betas 0.9, 0.9997": (*DENSE, "optimizer.betas=[0.9, 0.9997]"),
-    "16,384 negatives": (*DENSE, "loss.samples=16384"),
     "sentences": BEST,
+    "16,384 negatives": (*DENSE, "loss.samples=16384"),
+    "betas 0.9, 0.9997": (*DENSE, "optimizer.betas=[0.9, 0.9997]"),
 }
 STAGES = {"first": FIRST, "second": SECOND, "long": LONG, "third": THIRD}
 # Of arrays whose name ends so, how much larger they are at the start than the recipe's.
