@@ -27,6 +27,7 @@ from elmofire.train.settings import (
 from elmofire.train.step import forward
 from elmofire.train.step.forward import BatchLoss, Tensors
 from elmofire.train.step.full_softmax import full_softmax_loss
+from elmofire.train.step.stepper import halves
 from elmofire.train.stream.stream import open_stream
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -180,6 +181,28 @@ def test_parts_add_up_to_the_whole(corpus, reading, softmax):
     for end, loss in zip(ends[1:], losses[1:], strict=True):
         torch.testing.assert_close(end, ends[0], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(loss, losses[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("reading", ["lanes", "sentences"])
+def test_halves_of_batches_add_up_to_the_whole_and_carry_its_state(corpus, reading):
+    whole, halved = (session(recipe(reading, "full"), corpus) for _ in range(2))
+    carried = 0
+    for update in islice(whole.stream.updates(), 40):
+        carried += update.parts[0].carried
+        parts = [part for batch in update.parts for part in halves(batch)]
+        assert len(parts) == 2  # so both are of the rows that the only part has
+        whole.stepper._gradients(update)
+        halved.stepper.parameters.zero_gradients()
+        for part in parts:
+            halved.stepper._add_gradients(part, update, 0, 1, last=True)
+        torch.testing.assert_close(halved.parameters.gradients, whole.parameters.gradients)
+        torch.testing.assert_close(halved.stepper.losses, whole.stepper.losses)
+        if update.parts[0].kept:
+            there = torch.from_numpy((update.parts[0].targets >= 0).any(axis=1))  # (D, B)
+            for one, other in zip(halved.stepper.state, whole.stepper.state, strict=True):
+                rows = (tensor[:, :, : there.shape[1]].transpose(1, 2)[there] for tensor in (one, other))
+                torch.testing.assert_close(*rows)
+    assert carried
 
 
 @pytest.mark.parametrize("softmax", SOFTMAX)

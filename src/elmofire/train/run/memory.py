@@ -95,8 +95,10 @@ def fit_in_memory(
     evaluation += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
     fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT + evaluation
     fixed += parameters.gradients.nbytes if ranks.world > 1 else 0  # on their way to the other ranks
-    one, two = (_bytes_of(loss, parameters, recipe, steps, rows, words) for rows in (_ROWS, 2 * _ROWS))
-    each = (two - one) / (_ROWS * steps)
+    # Half of the steps: what is tried must itself stay far below the limit.
+    few = -(-steps // 2)
+    one, two = (_bytes_of(loss, parameters, recipe, few, rows, words) for rows in (_ROWS, 2 * _ROWS))
+    each = (two - one) / (_ROWS * few)
     ways = (
         Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit, evaluation)
         for n in ([parts] if parts else _PARTS)
@@ -166,4 +168,5 @@ def _bytes_of(
         peak = torch.cuda.max_memory_allocated(device) - before
     parameters.zero_gradients()
     torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)  # what was tried here is no part of what training then takes
     return peak

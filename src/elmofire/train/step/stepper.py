@@ -108,8 +108,10 @@ class Stepper:
             # An update that is not finite is skipped: it leaves nothing behind here either.
             self.losses += torch.where(losses.isfinite(), losses, 0.0)
             if batch.kept:
-                self.state.hidden[:, :, here].copy_(after.hidden.nan_to_num(0.0, 0.0, 0.0))
-                self.state.memory[:, :, here].copy_(after.memory.nan_to_num(0.0, 0.0, 0.0))
+                # Rows that predict nothing have ended, or are the other half's, which keeps their state itself.
+                there = (tensors.targets >= 0).any(dim=1)[:, None, :, None]
+                for own, new in zip(self._state(here), after, strict=True):
+                    own.copy_(torch.where(there, new.nan_to_num(0.0, 0.0, 0.0), own))
 
         if self._gpu is None:
             torch.manual_seed(seed)
@@ -117,7 +119,8 @@ class Stepper:
             return
         room = _rounded(_MARGIN * self._most_words.get(batch.inputs.shape[1:], 0))
         carries = batch.carried or batch.kept
-        if self._gpu.captures and len(batch.words) > room > 0 and not carries and not halved:
+        # Eagerly it would take as much memory again as all graphs together.
+        if self._gpu.captures and len(batch.words) > room > 0 and not halved:
             for half, part in enumerate(halves(batch)):
                 self._add_gradients(part, update, number, seed + half + 1, last=last, halved=True)
             return
