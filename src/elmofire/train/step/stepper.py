@@ -1,4 +1,4 @@
-"""One update after the other: gradients of its parts, then new parameters. On a GPU each shape of batch becomes a CUDA graph."""
+"""One update after the other: gradients of its parts, then new parameters. On a GPU each kind of batch becomes a CUDA graph."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from elmofire.train.step.graphs import OnGpu
 from elmofire.train.step.optimizers import Optimizer
 from elmofire.train.step.parameters import FlatParameters
 from elmofire.train.step.staging import Shape
-from elmofire.train.stream.batch import Batch, Update
+from elmofire.train.stream.batch import Batch, Kind, Update
 
 _MARGIN = 1.06  # of the room for distinct words, over the most that were seen in a sample
 
@@ -23,8 +23,8 @@ _MARGIN = 1.06  # of the room for distinct words, over the most that were seen i
 class Stepper:
     """Runs updates; what they add up to waits on the device until it is asked for.
 
-    `state_rows` are those of an update whose state may be carried on. `most_words` says how many distinct words batches of (steps, rows)
-    have at most, as far as is known: one with more does not fit the graph of its shape, and runs through it twice, half of it each time.
+    `state_rows` are those of an update whose state may be carried on. `most_words` says how many distinct words batches of a kind have
+    at most, as far as is known: one with more does not fit the graph of its kind, and runs through it twice, half of it each time.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Stepper:
         rank: int = 0,
         world: int = 1,
         state_rows: int,
-        most_words: Mapping[tuple[int, int], int],
+        most_words: Mapping[Kind, int],
         graphs: bool,
     ) -> None:
         self.loss, self.parameters, self.optimizer = loss, parameters, optimizer
@@ -54,11 +54,11 @@ class Stepper:
         self._gpu = OnGpu(device, graphs=graphs) if device.type == "cuda" else None
 
     def make_ready(self, updates: Iterable[Update]) -> None:
-        """Capture graphs for batches like these, one of each shape and the largest first, so that the others fit into its memory."""
+        """Capture graphs for batches like these, one of each kind and the largest first, so that the others fit into its memory."""
         if self._gpu is None:
             return
-        of_shape = {(part.inputs.shape, part.carried, part.kept): update for update in updates for part in update.parts}
-        largest = sorted(of_shape.items(), key=lambda item: -math.prod(item[0][0]))
+        of_kind = {part.kind: update for update in updates for part in update.parts}
+        largest = sorted(of_kind.items(), key=lambda item: -item[0].steps * item[0].rows)
         for _ in range(
             2 if self._gpu.captures else 1
         ):  # the first time kernels are compiled, the second they are captured
@@ -117,7 +117,7 @@ class Stepper:
             torch.manual_seed(seed)
             gradients(_on_cpu(batch, update), 1 / update.tokens)
             return
-        room = _rounded(_MARGIN * self._most_words.get(batch.inputs.shape[1:], 0))
+        room = _rounded(_MARGIN * self._most_words.get(batch.kind, 0))
         carries = batch.carried or batch.kept
         # Eagerly it would take as much memory again as all graphs together.
         if self._gpu.captures and len(batch.words) > room > 0 and not halved:

@@ -6,6 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+class Kind(NamedTuple):
+    """What batches have in common that run alike."""
+
+    steps: int
+    rows: int
+    carried: bool
+    kept: bool
+
+
 class Batch(NamedTuple):
     """The rows of one part of an update on one rank; D directions, T steps, B rows."""
 
@@ -15,6 +24,10 @@ class Batch(NamedTuple):
     resets: NDArray[np.bool_] | None  # (D, T, B) zero state before that step
     carried: bool  # rows go on from the state after the previous update
     kept: bool  # the next update goes on from the state after this one
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(*self.inputs.shape[1:], self.carried, self.kept)
 
 
 class Update(NamedTuple):

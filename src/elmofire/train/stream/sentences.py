@@ -104,21 +104,22 @@ class Sentences:
         return Plan(number, steps, rows, segments, window > 0, bool(kept), epochs, position)
 
     def sample(self, size: int) -> Iterator[Plan]:
-        """Plans of the first epoch, about so many, evenly from all shapes."""
-        order = self._epochs.get(0)
-        of_update = self._shapes[order.groups]
-        shapes = self.shapes()
-        for shape in shapes:
-            updates = np.flatnonzero((of_update == shape).all(axis=1))
-            yield from map(self.plan, updates[:: max(1, len(updates) * len(shapes) // size)].tolist())
+        """Plans of the first epoch, about so many, evenly from all kinds."""
+        of_kinds = self._updates_by_kind()
+        for updates in of_kinds:
+            yield from map(self.plan, updates[:: max(1, len(updates) * len(of_kinds) // size)].tolist())
 
     def kinds(self) -> Iterator[Plan]:
         """One plan of every shape, for each use of the state."""
+        return (self.plan(int(updates[0])) for updates in self._updates_by_kind())
+
+    def _updates_by_kind(self) -> list[NDArray[np.int64]]:
+        """Of the first epoch."""
         order = self._epochs.get(0)
         kept = order.windows + 1 < self._windows[order.groups]
         kinds = np.column_stack([self._shapes[order.groups], order.windows > 0, kept])
-        _, firsts = np.unique(kinds, axis=0, return_index=True)
-        return map(self.plan, firsts.tolist())
+        _, kind, sizes = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
+        return np.split(np.argsort(kind.ravel(), kind="stable"), np.cumsum(sizes)[:-1])
 
     def _order(self, epoch: int) -> Order:
         permutation = np.arange(len(self._counts))

@@ -6,7 +6,7 @@ from typing import Any
 from elmofire.errors import InputError
 from elmofire.train.corpus.reader import Corpus, Split
 from elmofire.train.settings import Recipe
-from elmofire.train.stream.batch import Batch, Update
+from elmofire.train.stream.batch import Batch, Kind, Update
 from elmofire.train.stream.building import Builder, Plan
 from elmofire.train.stream.lanes import Lanes
 from elmofire.train.stream.negatives import draw_negatives
@@ -101,13 +101,12 @@ class Stream:
     def number_of_kinds(self) -> int:
         return sum(1 for _ in self._reading.kinds())
 
-    def most_words(self, sample: int = 200) -> dict[tuple[int, int], int]:
-        """How many distinct words the batches of each shape have at most, among about `sample` updates; others may have more."""
-        most = dict.fromkeys(self.shapes(), 0)
+    def most_words(self, sample: int = 400) -> dict[Kind, int]:
+        """How many distinct words the batches of each kind have at most, among about `sample` updates; others may have more."""
+        most: dict[Kind, int] = {}
         for plan in self._reading.sample(sample):
             for batch in self._batches(plan):
-                _, steps, rows = batch.inputs.shape
-                most[steps, rows] = max(most[steps, rows], len(batch.words))
+                most[batch.kind] = max(most.get(batch.kind, 0), len(batch.words))
         return most
 
     def _batches(self, plan: Plan) -> list[Batch]:
