@@ -2,7 +2,8 @@
 
 Run, in benchmarks, on a machine with a GPU:
   python -m en_small.search rate CORPUS STAGE [SECONDS]                how fast each variant is alone; results/en_small_rates.jsonl
-  python -m en_small.search run CORPUS STAGE MINUTES DEADLINE [SEED]   all of them, side by side; results/en_small_search.jsonl
+  python -m en_small.search run CORPUS STAGE MINUTES DEADLINE SEED [NAME...]
+                                                                       all of them, or these; results/en_small_search.jsonl
   python -m en_small.search one CORPUS STAGE NAME UPDATES SEED FOLDER  one of them, as `run` does it
 
 Compared is the perplexity of the split `dev` at the end: full softmax, every sentence from a zero state, geometric mean of both
@@ -78,10 +79,10 @@ def known_rates() -> dict[str, float]:
     return {record["kind"]: record["updates_per_second"] for record in map(json.loads, lines)}
 
 
-def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int) -> None:
+def run(corpus: str, stage: str, minutes: float, deadline: float, seed: int, names: list[str]) -> None:
     """As many side by side as there is room for."""
     began, rates = time.monotonic(), known_rates()
-    waiting = list(STAGES[stage])
+    waiting = names or list(STAGES[stage])
     running: dict[str, tuple[subprocess.Popen[bytes], Path, float, int]] = {}
     taken = [0.0]
     with _folder() as made:
@@ -163,6 +164,6 @@ if __name__ == "__main__":
     if command == "rate":
         measure(Corpus.open(corpus), stage, float(rest[0]) if rest else 30.0)
     elif command == "run":
-        run(corpus, stage, float(rest[0]), float(rest[1]), int(rest[2]) if len(rest) > 2 else 1)
+        run(corpus, stage, float(rest[0]), float(rest[1]), int(rest[2]), rest[3:])
     else:
         one(corpus, stage, rest[0], int(rest[1]), int(rest[2]), Path(rest[3]))

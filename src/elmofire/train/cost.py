@@ -58,6 +58,7 @@ class Cost(NamedTuple):
 MEANT_FOR = {  # the recipes of the package
     "tiny": Text("5 MB of English", 1_000_000, 20_000),
     "small": Text("500 MB of English", 100_000_000, 100_000),
+    "en-small": Text("a part of the English Wikipedia, and books", 96_566_591, 100_000),
     "medium": Text("500 MB of English", 100_000_000, 100_000),
     "large": Text("500 MB of English", 100_000_000, 100_000),
     "original": Text("One Billion Word Benchmark", 768_648_884, 793_471),
