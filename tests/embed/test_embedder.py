@@ -227,16 +227,16 @@ class TestLife:
         sentences = [[f"w{n}"] * (n % 5 + 1) for n in range(30)]
         expected = embedder_on(engine, lively(tiny())).embed(sentences)
         elmo = embedder_on(engine, lively(tiny()))
-        run, sizes = elmo._engine.run, []
+        run, sizes = elmo._engine.by_sentence, []
 
-        def small_device(vectors, pools, **options):
+        def small_device(vectors, pools, mix):
             for pool in pools:
                 sizes.append(len(pool.tokens))
                 if len(pool.tokens) > 20:
                     raise MemoryError
-                yield from run(vectors, [pool], **options)
+                yield from run(vectors, [pool], mix)
 
-        monkeypatch.setattr(elmo._engine, "run", small_device)
+        monkeypatch.setattr(elmo._engine, "by_sentence", small_device)
         for found, wanted in zip(elmo.embed(sentences), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
         assert max(sizes) > 100
@@ -247,7 +247,7 @@ class TestLife:
             raise MemoryError("too large")
             yield
 
-        monkeypatch.setattr(elmo._engine, "run", full)
+        monkeypatch.setattr(elmo._engine, "by_sentence", full)
         with pytest.raises(MemoryError, match="too large"):
             elmo.embed([["a"], ["b"]])
 

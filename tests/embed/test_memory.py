@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from models import lively, tiny
 
 from elmofire import Embedder, open_embeddings, save_weights
-from elmofire.embed import selection, sentences, writers
+from elmofire.embed import sentences, writers
 from elmofire.embed.job import embed_to_file
-from elmofire.engine import spill
+from elmofire.engine import mixing, spill
 from elmofire.engine.compiled import library
 from elmofire.errors import InputError
 
@@ -83,7 +83,7 @@ class TestRoom:
         monkeypatch.setattr(spill, "LIMIT_ROWS", 1 << 30)
         expected = elmo.embed(sentences, layers=layers)
         monkeypatch.setattr(spill, "LIMIT_ROWS", 0)
-        monkeypatch.setattr(selection, "_CHUNK_BYTES", 500)
+        monkeypatch.setattr(mixing, "_CHUNK_BYTES", 500)
         for found, wanted in zip(elmo.embed(sentences, layers=layers), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
 

@@ -73,6 +73,24 @@ def test_padding_never_reaches_a_token(sentences):
     assert not array[~mask].any()
 
 
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_mixed_vectors_are_the_layers_mixed(engine, boundaries):
+    sentences = [[f"w{n}", "x"] * (n % 7) for n in range(20)]
+    elmo = embedder_on(engine, WEIGHTS)
+    layers = elmo.embed(sentences, layers="all", boundaries=boundaries)
+    powers = np.exp(np.array([0.3, -1.0, 2.0]) - 2.0)
+    shares = (powers / powers.sum()).tolist()
+    for choice, mixed in [
+        (1, lambda found: found[1]),
+        ("top", lambda found: found[2]),
+        ([0.3, -1.0, 2.0], lambda found: found[0] * shares[0] + found[1] * shares[1] + found[2] * shares[2]),
+    ]:
+        vectors = elmo.embed(sentences, layers=choice, boundaries=boundaries)
+        for one, found in zip(vectors, layers, strict=True):
+            np.testing.assert_array_equal(one, mixed(found))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_sequences_in_windows_are_exact(engine, monkeypatch):
     rng = np.random.default_rng(0)

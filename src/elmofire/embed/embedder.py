@@ -15,8 +15,8 @@ from elmofire.embed.overlap import overlapped
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, Padded, Selection, select
 from elmofire.embed.sentences import LongSentence, Sentences, Tokens, numbered, token_lists
-from elmofire.engine import Layers
 from elmofire.engine.batches import Ints, Places, Pool, make_pool, make_pools, token_ids
+from elmofire.engine.mixing import Mix
 from elmofire.engine.spill import room
 from elmofire.engine.state import State
 from elmofire.errors import InputError, ModelError
@@ -44,15 +44,13 @@ class Embedder:
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
         self.config = weights.config
-        # Tokens that run together. In the original size 2,048 are 9% slower, 8,192 no faster; in the small one it hardly matters (Zen 4).
-        # Memory goes with it: some 16 KB a token in the original size while it runs, whatever the input.
-        self.batch_tokens = 4096
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
         # Without the head, which vectors do not need: the published one is four times the size of the rest. It is looked at all
         # the same, since a file that is broken anywhere is not to be trusted.
         headless = replace(weights, config=replace(weights.config, head=0))
         self._engine = make_engine(headless, **self._settings)
+        self.batch_tokens: int = self._engine.batch_tokens  # that run together
         for name in ("head.weight", "head.bias") if weights.config.head else ():
             weights.arrays[name]
         self._vocabulary = weights.vocabulary
@@ -314,11 +312,10 @@ class Embedder:
         words, sequences = numbered(sentences, self._alphabet.start, self._alphabet.end)
         vectors = self._encode(words, sequences, cache)
         del words
-        for pool, layers in self._run(vectors, sequences, np.array(running), selection, state):
-            made = PoolVectors.cut(pool, layers, selection, boundaries=boundaries)
-            del layers
-            yield made
-            del made
+        mix = selection.mix(boundaries=boundaries)
+        for pool, found in self._run(vectors, sequences, np.array(running), mix, state):
+            yield PoolVectors(pool.sentences.tolist(), found, len(pool.tokens) - 2 * len(pool.lengths))
+            del found
 
     def _encode(self, words: list[str], sequences: Sequence[Places], cache: VectorCache | None = None) -> Array:
         """Vectors without context of distinct tokens, from the cache (the embedder's own, or another) where they are known."""
@@ -348,20 +345,20 @@ class Embedder:
                 self.truncated += count
 
     def _run(
-        self, vectors: Array, sequences: Sequence[Places], numbers: Ints, selection: Selection, state: State | None
-    ) -> Iterator[tuple[Pool, Layers]]:
-        """Pools and their layers. When memory runs out, the rest goes on in pools of half the size."""
+        self, vectors: Array, sequences: Sequence[Places], numbers: Ints, mix: Mix, state: State | None
+    ) -> Iterator[tuple[Pool, list[Array]]]:
+        """Pools and the vectors of their sentences. When memory runs out, the rest goes on in pools of half the size."""
         if state is not None:
             pool = make_pool(sequences, numbers)
-            yield pool, next(iter(self._engine.run(vectors, [pool], state=state)))[: selection.depth + 1]
+            yield pool, next(self._engine.by_sentence(vectors, [pool], mix, state=state))
             return
         while len(numbers):
             pools = make_pools(sequences, self.batch_tokens, numbers)
             done = 0
             try:
-                for layers in self._engine.run(vectors, pools, depth=selection.depth):
-                    yield pools[done], layers
-                    del layers  # or those of two pools would be there at once
+                for found in self._engine.by_sentence(vectors, pools, mix):
+                    yield pools[done], found
+                    del found  # or those of two pools would be there at once
                     done += 1
                 return
             except MemoryError:

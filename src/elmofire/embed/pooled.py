@@ -1,12 +1,9 @@
-"""Sentences gathered into batches on their way to the engine, and cut out of its pools on their way back."""
+"""Sentences gathered into batches on their way to the engine, and their vectors on their way back, pool by pool."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from elmofire.embed.selection import Selection
 from elmofire.embed.sentences import Tokens
-from elmofire.engine import Layers
-from elmofire.engine.batches import Pool
 from elmofire.formats.weights import Array
 
 
@@ -16,18 +13,6 @@ class PoolVectors(NamedTuple):
     numbers: list[int]
     vectors: list[Array]
     tokens: int
-
-    @classmethod
-    def cut(cls, pool: Pool, layers: Layers, selection: Selection, *, boundaries: bool) -> "PoolVectors":
-        numbers, rows = pool.sentences.tolist(), len(pool.tokens)
-        inside = 0 if boundaries else 1
-        if len(numbers) == 1:
-            vectors = [selection.combine(layers, inside, rows - inside)]
-        else:
-            vectors = selection.cut(
-                layers, (pool.rows_of(b)[inside : n - inside] for b, n in enumerate(pool.lengths.tolist()))
-            )
-        return cls(numbers, vectors, rows - 2 * len(numbers))
 
     def put(self, results: list[Array]) -> None:
         """Each to its place."""

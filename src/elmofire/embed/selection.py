@@ -1,21 +1,18 @@
 """Which layers a caller wants, and how they become one array."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.batches import Ints
-from elmofire.engine.spill import room
+from elmofire.engine.mixing import Mix
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array
 
 LayerChoice = str | int | Sequence[float]
 Padded = tuple[Array, NDArray[np.bool_]]  # vectors, and where there are any
-
-_CHUNK_BYTES = 1 << 18  # of each layer, where layers are put together
 
 
 @dataclass(frozen=True)
@@ -26,33 +23,8 @@ class Selection:
     shares: tuple[float, ...] | None  # one per layer 0..depth; None: all layers
     width: int
 
-    def combine(self, layers: list[Array], first: int, last: int) -> Array:
-        """Rows first..last of layers (each (rows, D)) -> (last - first, D), or (L + 1, last - first, D) for all of them."""
-        if self.shares is not None and self.shares[-1] == 1.0 and not any(self.shares[:-1]):
-            return layers[-1][first:last]
-        count = last - first
-        shape = (count, self.width) if self.shares is not None else (len(layers), count, self.width)
-        combined = room(shape, rows=count)
-        # Some rows at a time, so that what is in between stays in the cache, however long the sentence.
-        at_once = max(1, _CHUNK_BYTES // (4 * self.width))
-        for start in range(0, count, at_once):
-            here, there = slice(start, start + at_once), slice(first + start, min(first + start + at_once, last))
-            if self.shares is None:
-                for kept, layer in zip(combined, layers, strict=True):
-                    kept[here] = layer[there]
-                continue
-            mixed = combined[here]
-            np.multiply(layers[0][there], self.shares[0], out=mixed)
-            for share, layer in zip(self.shares[1:], layers[1:], strict=True):
-                mixed += share * layer[there]
-        return combined
-
-    def cut(self, layers: list[Array], sentences: Iterable[Ints]) -> list[Array]:
-        """The same for sentences whose rows lie apart, of a pool that is no larger than it may be."""
-        if self.shares is None:
-            return [np.stack([layer[rows] for layer in layers]) for rows in sentences]
-        combined = self.combine(layers, 0, len(layers[-1]))
-        return [combined[rows] for rows in sentences]
+    def mix(self, *, boundaries: bool) -> Mix:
+        return Mix(self.depth, self.shares, boundaries)
 
     def pooled_shape(self, layers: int) -> tuple[int, ...]:
         """Of what is left when tokens become one."""

@@ -1,14 +1,15 @@
 """The torch model behind the interface of the CPU engine, for embedding on a GPU: the same arrays in, the same arrays out."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmofire.engine import Layers
-from elmofire.engine.batches import Pool
+from elmofire.engine.batches import Ints, Pool
+from elmofire.engine.mixing import Layers, Mix
 from elmofire.engine.state import State
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
@@ -30,6 +31,7 @@ class TorchEngine:
         self.config = weights.config
         self.device = torch.device(device)
         self.precision = precision
+        self.batch_tokens = 8192  # that run together
         path = choose_path("auto", self.device, PRECISIONS[precision], rows=_WINDOW_ROWS)
         self.name = "torch" if path == "torch" else f"torch ({path})"
         self.bilm = BiLM.from_weights(weights).to(self.device).eval().requires_grad_(False)
@@ -68,75 +70,101 @@ class TorchEngine:
         ]
         return torch.cat(halves, dim=2)
 
-    def run(
-        self, vectors: Array, pools: Iterable[Pool], *, depth: int | None = None, state: State | None = None
-    ) -> Iterator[Layers]:
-        """Layers 0..depth of each pool, in order; a state is moved on in place. See `Engine.run`.
+    def by_sentence(
+        self, vectors: Array, pools: Sequence[Pool], mix: Mix, *, state: State | None = None
+    ) -> Iterator[list[Array]]:
+        """What a caller gets of each pool's sentences. See `Engine.by_sentence`.
 
-        While a pool's layers travel and are used, the device already works on the next.
+        Layers are mixed, and rows brought into the order of the text, on the device: what has to travel is what was asked for.
         """
-        depth = self.config.layers if depth is None else depth
-        table: torch.Tensor | None = None
-        behind: _Travelling | None = None
+        depth = mix.depth if state is None else self.config.layers
+
+        def start(pool: Pool, table: torch.Tensor) -> "_Travelling":
+            steps, rows = _in_sentences(pool, skipped=0 if mix.boundaries else 1)
+            layers = self._layers(table, pool, steps, rows, depth, state)[: mix.depth + 1]
+            return _Travelling(layers if mix.shares is None else [_mixed(layers, mix)])
+
+        if self._read_short is not None and mix.depth and state is None and len(pools) == 1 and _is_short(pools[0]):
+            words = vectors[pools[0].tokens]
+            layer0 = np.concatenate([words] * len(self.config.directions), axis=1)
+            yield mix.by_sentence(pools[0], [layer0, *self._read_short(words)[: mix.depth]])
+            return
+        for pool, arrays in self._one_behind(vectors, pools, start):
+            ends = np.cumsum(pool.lengths - (0 if mix.boundaries else 2)).tolist()
+            cuts = [slice(first, last) for first, last in pairwise([0, *ends])]
+            # Copies: the arrays lie in pinned memory, of which there is little.
+            yield [np.stack([a[cut] for a in arrays]) if mix.shares is None else arrays[0][cut].copy() for cut in cuts]
+
+    def run(self, vectors: Array, pools: Sequence[Pool], *, state: State | None = None) -> Iterator[Layers]:
+        """All layers of each pool, its rows in its own order; a state is moved on in place. See `Engine.run`."""
+
+        def start(pool: Pool, table: torch.Tensor) -> "_Travelling":
+            return _Travelling(self._layers(table, pool, *_in_steps(pool), self.config.layers, state))
+
+        for _, arrays in self._one_behind(vectors, pools, start):
+            yield arrays
+
+    def _one_behind(
+        self, vectors: Array, pools: Sequence[Pool], start: "Callable[[Pool, torch.Tensor], _Travelling]"
+    ) -> "Iterator[tuple[Pool, Layers]]":
+        """What was started of each pool: while it travels and is used, the device already works on the next."""
+        table = self._to_device(vectors)
+        behind: tuple[Pool, _Travelling] | None = None
         for pool in pools:
             try:
-                if self._read_short is not None and _is_short(pool, depth, state):
-                    words = vectors[pool.tokens]
-                    layers = [torch.from_numpy(layer) for layer in self._read_short(words)[:depth]]
-                    travelling = _Travelling(self._doubled(words), layers)
-                elif depth == 0:
-                    travelling = _Travelling(self._doubled(vectors[pool.tokens]), [])
-                else:
-                    table = self._to_device(vectors) if table is None else table
-                    travelling = self._start(vectors, table, pool, depth, state)
+                travelling = start(pool, table)
             except torch.OutOfMemoryError as error:
                 if behind is not None:
-                    yield behind.arrived()
+                    yield behind[0], behind[1].arrived()
                 torch.cuda.empty_cache()
                 raise MemoryError(f"a pool of {len(pool.tokens)} tokens does not fit the device") from error
             if behind is not None:
-                yield behind.arrived()
-            behind = travelling
+                yield behind[0], behind[1].arrived()
+            behind = pool, travelling
         if behind is not None:
-            yield behind.arrived()
+            yield behind[0], behind[1].arrived()
 
     @torch.inference_mode()
-    def _start(self, vectors: Array, table: torch.Tensor, pool: Pool, depth: int, state: State | None) -> "_Travelling":
+    def _layers(
+        self, table: torch.Tensor, pool: Pool, steps: Ints, sentences: Ints, depth: int, state: State | None
+    ) -> list[torch.Tensor]:
+        """Layers 0..depth on the device, each (rows, D * width): row r is step `steps[r]` of the pool's sentence `sentences[r]`."""
+        words = table[self._to_device(pool.tokens[pool.starts[steps] + sentences])]
+        layer0 = words.repeat(1, len(self.config.directions))
+        if depth == 0:
+            return [layer0]
         carried = self.bilm.zero_state(len(pool.lengths)) if state is None else self._state_in(state, pool)
-        steps = max(1, _WINDOW_ROWS // len(pool.lengths))
+        at_once = max(1, _WINDOW_ROWS // len(pool.lengths))
         active = np.diff(pool.starts)
-        halves: list[list[torch.Tensor]] = [[] for _ in self.config.directions]
+        windows: list[torch.Tensor] = []  # (D, depth, their rows, P), padding and all
+        starts = np.empty(pool.steps, dtype=np.int64)  # of the steps, where the windows follow on each other
+        read = 0
         with exact_float32():
-            for first in range(0, pool.steps, steps):
-                last = min(first + steps, pool.steps)
+            for first in range(0, pool.steps, at_once):
+                last = min(first + at_once, pool.steps)
                 running = np.arange(active[first]) < active[first:last, None]
-                rows = np.zeros((len(halves), *running.shape), dtype=np.int64)
+                tokens = np.zeros((len(self.config.directions), *running.shape), dtype=np.int64)
                 for d, direction in enumerate(self.config.directions):
                     order = pool.tokens if direction == FORWARD else pool.tokens[pool.mirror]
-                    rows[d, running] = order[pool.starts[first] : pool.starts[last]]
+                    tokens[d, running] = order[pool.starts[first] : pool.starts[last]]
                 lengths = np.clip(pool.lengths[: active[first]] - first, 0, last - first)
                 # Rows of one length need no masks.
                 ragged = None if lengths[-1] == last - first else self._to_device(lengths)
                 going_on = LstmState(*[part[:, :, : len(lengths)] for part in carried])
-                outputs, after = self._stacks(table[self._to_device(rows)], ragged, going_on)
+                outputs, after = self._stacks(table[self._to_device(tokens)], ragged, going_on)
                 carried = _rows_replaced(carried, after)
-                # Step by step and row by row, without the padding: the pool's own order.
-                places = self._to_device(np.flatnonzero(running))
-                for d, half in enumerate(halves):
-                    half.append(outputs[d, :depth].flatten(1, 2)[:, places])
-        layers = [
-            torch.cat(parts, dim=1)
-            if direction == FORWARD
-            else torch.cat(parts, dim=1)[:, self._to_device(pool.mirror)]
-            for parts, direction in zip(halves, self.config.directions, strict=True)
-        ]
+                windows.append(outputs[:, :depth].flatten(2, 3))
+                starts[first:last] = read + np.arange(last - first) * len(lengths)
+                read += running.size
         if state is not None:
             self._state_out(state, carried, pool)
-        return _Travelling(self._doubled(vectors[pool.tokens]), list(torch.cat(layers, dim=2)))
-
-    def _doubled(self, words: Array) -> Array:
-        """Layer 0: the same for both directions."""
-        return np.concatenate([words] * len(self.config.directions), axis=1)
+        outputs = torch.cat(windows, dim=2) if len(windows) > 1 else windows[0]
+        mirrored = pool.lengths[sentences] - 1 - steps
+        halves = [
+            outputs[d][:, self._to_device(starts[steps if direction == FORWARD else mirrored] + sentences)]
+            for d, direction in enumerate(self.config.directions)
+        ]
+        return [layer0, *torch.cat(halves, dim=2)]
 
     def _stacks(
         self, inputs: torch.Tensor, lengths: torch.Tensor | None, carried: LstmState
@@ -172,28 +200,51 @@ class TorchEngine:
 
 
 class _Travelling:
-    """A pool's layers on their way from the device."""
+    """Tensors on their way from the device."""
 
-    def __init__(self, layer0: Array, layers: list[torch.Tensor]) -> None:
-        self._layer0 = layer0
-        self._layers = layers
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
         self._event = None
-        if layers and layers[0].is_cuda:
-            self._layers = [
-                torch.empty(layer.shape, dtype=layer.dtype, pin_memory=True).copy_(layer, non_blocking=True)
-                for layer in layers
+        if tensors[0].is_cuda:
+            self._tensors = [
+                torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+                for tensor in tensors
             ]
             self._event = torch.cuda.Event()
             self._event.record()
 
-    def arrived(self) -> Layers:
+    def arrived(self) -> list[Array]:
         if self._event is not None:
             self._event.synchronize()
-        return [self._layer0, *[layer.numpy() for layer in self._layers]]
+        return [tensor.numpy() for tensor in self._tensors]
 
 
-def _is_short(pool: Pool, depth: int, state: State | None) -> bool:
-    return depth > 0 and state is None and len(pool.lengths) == 1 and pool.steps <= _SHORT_SENTENCE
+def _in_steps(pool: Pool) -> tuple[Ints, Ints]:
+    """The step and the sentence of every row, in the pool's own order."""
+    steps = np.repeat(np.arange(pool.steps), np.diff(pool.starts))
+    return steps, np.arange(len(steps)) - pool.starts[steps]
+
+
+def _in_sentences(pool: Pool, skipped: int) -> tuple[Ints, Ints]:
+    """The same, one sentence after the other, so many steps left out at both ends of each."""
+    lengths = pool.lengths - 2 * skipped
+    sentences = np.repeat(np.arange(len(lengths)), lengths)
+    return np.arange(len(sentences)) - (np.cumsum(lengths) - lengths)[sentences] + skipped, sentences
+
+
+@torch.inference_mode()
+def _mixed(layers: list[torch.Tensor], mix: Mix) -> torch.Tensor:
+    """As `Mix` does it, to the bit."""
+    if mix.shares is None or mix.top_alone:
+        return layers[-1]
+    mixed = layers[0] * mix.shares[0]
+    for share, layer in zip(mix.shares[1:], layers[1:], strict=True):
+        mixed += share * layer
+    return mixed
+
+
+def _is_short(pool: Pool) -> bool:
+    return len(pool.lengths) == 1 and pool.steps <= _SHORT_SENTENCE
 
 
 def _rows_replaced(state: LstmState, after: LstmState) -> LstmState:
