@@ -20,11 +20,11 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Forward:
-    """Without a backward pass to come, two memories and one m are enough, and gates are not kept."""
+    """Without a backward pass to come, a wave's memories take the place of those before, and so its m; gates are not kept."""
 
     save: bool
     xh: Tensor  # (cells, waves + 1, B, X + P): x and the h before it
-    c: Tensor  # (cells, waves + 1 or 2, B, C) float32
+    c: Tensor  # (cells, waves + 1 or 1, B, C) float32
     m: Tensor  # (cells, waves or 1, B, C)
     gates: Tensor  # (cells, waves, B, 4C): before their functions
     inside: Tensor  # (cells, waves, B, P) uint8: where the projection's clip did not act
@@ -37,7 +37,7 @@ class Forward:
         return cls(
             save,
             make(s.cells, waves + 1, s.B_, s.K_, dtype=s.dtype, device=device),
-            make(s.cells, waves + 1 if save else 2, s.B_, s.C_, dtype=torch.float32, device=device),
+            make(s.cells, waves + 1 if save else 1, s.B_, s.C_, dtype=torch.float32, device=device),
             torch.empty(s.cells, waves if save else 1, s.B_, s.C_, dtype=s.dtype, device=device),
             torch.empty((s.cells, waves, s.B_, 4 * s.C_) if save else 0, dtype=s.dtype, device=device),
             torch.empty(

@@ -43,8 +43,8 @@ def all_waves(
             t = wave - cell // D
             if (t >= 0) & (t < T):
                 gates_tile(
-                    0, tile % blocks, cell, xh, weight, bias, c, xh, m, lengths, resets, first, wave, wave % 2, (wave + 1) % 2,
-                    0, ROWS, T, 2, 1, X + P, C, D, L, CELL_CLIP, False, RAGGED, RESETS, PRECISION, ".cg", X, ROWS, DEPTH,
+                    0, tile % blocks, cell, xh, weight, bias, c, xh, m, lengths, resets, first, wave, 0, 0,
+                    0, ROWS, T, 1, 1, X + P, C, D, L, CELL_CLIP, False, RAGGED, RESETS, PRECISION, ".cg", X, ROWS, DEPTH,
                 )  # fmt: skip
         target += tl.num_programs(0)
         wait_for_all(arrivals, target)

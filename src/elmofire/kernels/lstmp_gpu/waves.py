@@ -53,11 +53,15 @@ def forward(
             gates(wave)
             project(wave)
     hidden_after = [f.xh[_cells(s, layer), s.T + layer, : s.B, s.X_ : s.X_ + s.P] for layer in range(s.L)]
-    memory_after = [f.c[_cells(s, layer), (s.T + layer) % slots, : s.B, : s.C] for layer in range(s.L)]
+    if save:
+        last = [f.c[_cells(s, layer), s.T + layer, : s.B, : s.C] for layer in range(s.L)]
+        memory_after = torch.stack(last, dim=1)
+    else:
+        memory_after = f.c[:, 0].unflatten(0, (s.L, s.D)).transpose(0, 1)[:, :, : s.B, : s.C]
     return (
         f.outputs[:, :, :, : s.B, : s.P],
         torch.stack(hidden_after, dim=1).float(),
-        torch.stack(memory_after, dim=1),
+        memory_after,
         f,
     )
 
