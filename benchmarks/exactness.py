@@ -1,4 +1,5 @@
-"""How far the vectors are from those of the original implementations, on the numpy engine and on the torch model.
+"""How far the vectors are from those of the original implementations: numpy, the compiled kernels of every instruction set that this
+machine runs, and the torch model.
 
 Needs the published fixtures (ELMOFIRE_SHARED, or ../shared beside the checkout). Run: python benchmarks/exactness.py
 """
@@ -12,6 +13,8 @@ import numpy as np
 from records import keep
 
 from elmofire import Embedder, load_weights
+from elmofire.engine import Engine
+from elmofire.engine.compiled import library
 from elmofire.model.torch_engine import TorchEngine
 from elmofire.text.characters import character_ids
 
@@ -39,8 +42,7 @@ class Largest:
 def embedder(path: Path, engine: str) -> Embedder:
     weights = load_weights(path)
     elmo = Embedder(weights, device="cpu")
-    if engine == "torch":
-        elmo._engine = TorchEngine(weights, "cpu")
+    elmo._engine = TorchEngine(weights, "cpu") if engine == "torch" else Engine(weights, instruction_set=engine)
     return elmo
 
 
@@ -82,7 +84,7 @@ def measure(engine: str) -> None:
 def record(engine: str, case: str, largest: Largest) -> None:
     keep(
         "exactness",
-        engine=engine,
+        engine=f"c ({engine})" if engine in library.available() else engine,
         case=case,
         numbers=largest.numbers,
         largest_error=largest.error,
@@ -91,5 +93,5 @@ def record(engine: str, case: str, largest: Largest) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("numpy", "torch"):
+    for name in ("numpy", *library.available(), "torch"):
         measure(name)

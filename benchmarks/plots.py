@@ -6,7 +6,9 @@ import sys
 from html import escape
 from typing import NamedTuple
 
-from tables import ROOT, newest_embed, newest_lstmp
+from tables import GPU, ROOT, newest_embed, newest_lstmp
+
+from elmofire.bench.tables import held_rates
 
 FOLDER = ROOT / "docs/reference"
 ROW, GAP, LEFT, BARS, RIGHT = 22, 14, 250, 380, 150  # pixels
@@ -17,7 +19,10 @@ STYLE = """
   .note { fill: #59636e; font-size: 12px }
   .ours { fill: #2f6fbb }
   .theirs { fill: #a3abb5 }
-  @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9198a1 } .ours { fill: #5d9be0 } .theirs { fill: #6e7681 } }
+  .spread { stroke: #1f2328; stroke-width: 2 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3 } .note { fill: #9198a1 } .ours { fill: #3d7fca } .theirs { fill: #6e7681 } .spread { stroke: #ffffff }
+  }
 """
 
 
@@ -33,10 +38,11 @@ class Bar(NamedTuple):
 
 
 def drawn(title: str, note: str, groups: dict[str, list[Bar]]) -> str:
-    """Horizontal bars in groups, all on one scale for each group, since sizes of models lie far apart."""
+    """Horizontal bars in groups, each with a scale of its own, since sizes of models and devices lie far apart."""
     width = LEFT + BARS + RIGHT
     parts, y = [f'<text class="title" x="0" y="18">{escape(title)}</text>'], 38
-    parts.append(f'<text class="note" x="0" y="{y}">{escape(note)}</text>')
+    told = f"each group has its own scale; the line over a bar's end: least to most; {note}"
+    parts.append(f'<text class="note" x="0" y="{y}">{escape(told)}</text>')
     y += GAP
     for name, bars in groups.items():
         y += ROW
@@ -49,7 +55,7 @@ def drawn(title: str, note: str, groups: dict[str, list[Bar]]) -> str:
             parts.append(f'<text x="{LEFT - 8}" y="{y}" text-anchor="end">{escape(bar.label)}</text>')
             parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y - 12}" width="{end - LEFT:.1f}" height="15" rx="2"/>')
             ends = f'x1="{LEFT + bar.low * scale:.1f}" x2="{LEFT + bar.high * scale:.1f}"'
-            parts.append(f'<line {ends} y1="{y - 4.5}" y2="{y - 4.5}" stroke="#d1242f" stroke-width="1.5"/>')
+            parts.append(f'<line class="spread" {ends} y1="{y - 4.5}" y2="{y - 4.5}"/>')
             parts.append(f'<text x="{LEFT + bar.high * scale + 8:.1f}" y="{y}">{escape(bar.told)}</text>')
         y += GAP
     frame = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}">'
@@ -58,27 +64,23 @@ def drawn(title: str, note: str, groups: dict[str, list[Bar]]) -> str:
 
 def embed_corpus() -> str:
     groups: dict[str, list[Bar]] = {}
-    for record in newest_embed():
+    for record in newest_embed("corpus") + newest_embed("gpu"):
         if record["case"] == "corpus":
             rates, ratio = record["tokens_per_second"], record.get("over_allennlp")
             ours = record["library"] == "elmofire"
             label = f"{record['engine']}, {record['precision']}" if ours else record["engine"].split(",")[0]
             told = f"{rates['median']:,.0f}" + (f" ({ratio['median']:.1f}x)" if ratio else "")
             bar = Bar(label, rates["median"], rates["least"], rates["most"], told, ours)
-            counted = "on a GPU" if record["device"] != "cpu" else _threads(record["threads"])
+            counted = f"{GPU}, other text" if record["device"] != "cpu" else _threads(record["threads"])
             groups.setdefault(f"{record['model']}, {counted}", []).append(bar)
-    return drawn(
-        "Tokens per second, a corpus in one call",
-        "in brackets: times AllenNLP with as many threads; red: least to most",
-        groups,
-    )
+    by_whom = {name: sorted(bars, key=lambda bar: not bar.ours) for name, bars in groups.items()}
+    return drawn("Tokens per second, a corpus in one call", "in brackets: times AllenNLP", by_whom)
 
 
 def lstmp() -> str:
     groups: dict[str, list[Bar]] = {}
     for record in newest_lstmp():
-        held = record.get("sustained") or (record.get("burst") if record["device"].startswith("cpu") else None)
-        if record["case"] == "time" and held:
+        if record["case"] == "time" and (held := held_rates(record)):
             tokens = record["batch"] * record["steps"]
             low, high = (tokens / held["seconds"][end] for end in ("most", "least"))
             label = f"{record['contender']}{', graph' if record['graph'] else ''}"
@@ -88,8 +90,8 @@ def lstmp() -> str:
             group = f"{record['mode']}, {record['precision']}, {shape}, {record['device']}"
             groups.setdefault(group, []).append(bar)
     return drawn(
-        "Tokens per second of the LSTM stacks",
-        "cells/projection, batch x steps; on a GPU sustained; red: least to most",
+        "Tokens per second of the LSTM stacks, on a GPU sustained",
+        "groups say cells/projection, batch x steps",
         groups,
     )
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from elmofire.bench.tables import corpus_rows, error_rows, lstmp_rows, single_rows
+from elmofire.bench.tables import corpus_rows, error_rows, held_rates, lstmp_rows, single_rows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
+GPU = "NVIDIA H200"  # records of embed say cuda alone
 
 
 def newest(name: str, *keys: str) -> list[dict]:
@@ -23,8 +24,10 @@ def newest(name: str, *keys: str) -> list[dict]:
     return list(records.values())
 
 
-def newest_embed() -> list[dict]:
-    return newest("embed", "model", "case", "library", "engine", "device", "precision", "threads")
+def newest_embed(*kinds: str) -> list[dict]:
+    """Of the cells of such kinds: corpus, single, avx2, gpu. Ratios are within a cell, so each keeps its own AllenNLP."""
+    found = newest("embed", "cell", "case", "library", "engine", "device", "precision", "threads")
+    return [record for record in found if record["cell"].rpartition("-")[2] in kinds]
 
 
 def newest_lstmp() -> list[dict]:
@@ -50,17 +53,20 @@ def startup() -> list[list[str]]:
 
 
 def pretrain() -> list[list[str]]:
-    head = ["run", "device", "tokens an update", "tokens/s", "ms an update (least to most of 100)", "filled", "idle"]
+    head = ["run, seconds measured", "device", "tokens an update", "tokens/s", "ms an update (least to most)", "filled", "idle"]  # fmt: skip
     rows = [[*head, "waiting for data", "seconds to full speed", "memory, GB (estimate)"]]
     for record in newest("pretrain", "cell", "device"):
         times = record["milliseconds_of_100"]
+        spread = (
+            f" ({times['least']:.2f} to {times['most']:.2f})" if record["updates"] > 100 else ""
+        )  # of one window: none
         rows.append(
             [
                 f"{record['cell']}, {record['seconds']:.0f} s",
                 record["device"],
                 f"{record['tokens_per_update']:,}",
                 f"{record['tokens_per_second']:,}",
-                f"{record['milliseconds_per_update']:.2f} ({times['least']:.2f} to {times['most']:.2f})",
+                f"{record['milliseconds_per_update']:.2f}{spread}",
                 f"{100 * record['filled']:.1f}%",
                 f"{100 * record['idle']:.1f}%",
                 f"{100 * record['waited']:.2f}%",
@@ -72,11 +78,17 @@ def pretrain() -> list[list[str]]:
 
 
 def exactness() -> list[list[str]]:
-    rows = [["against", "engine", "numbers", "largest error", "largest beyond 1e-5 relative (bound 2e-6)"]]
-    for record in sorted(newest("exactness", "engine", "case"), key=lambda record: record["case"]):
-        figures = [f"{record['numbers']:,}", f"{record['largest_error']:.1e}", f"{record['beyond_1e_5_relative']:.1e}"]
-        rows.append([record["case"], record["engine"], *figures])
-    return rows
+    """Engines in columns, those whose figures are the same in one."""
+    cases: dict[str, dict[str, str]] = {}
+    for record in newest("exactness", "engine", "case"):
+        case = cases.setdefault(f"{record['case']} ({record['numbers']:,} numbers)", {})
+        case[record["engine"]] = f"{record['beyond_1e_5_relative']:.1e} ({record['largest_error']:.1e})"
+    engines = sorted(next(iter(cases.values())), key=lambda engine: engine == "torch")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for engine in engines:
+        alike.setdefault(tuple(found[engine] for found in cases.values()), []).append(engine)
+    head = ["against", *[", ".join(names).replace("), c (", ", ") for names in alike.values()]]
+    return [head, *sorted([case, *figures] for case, *figures in zip(cases, *alike, strict=True))]
 
 
 def allennlp() -> list[list[str]]:
@@ -96,17 +108,8 @@ def allennlp_compat() -> list[list[str]]:
     cases: dict[tuple, dict[str, dict]] = {}
     for record in newest("allennlp_compat", *keys, "state"):
         cases.setdefault(tuple(record[key] for key in keys), {})[record["state"]] = record
-    rows = [
-        [
-            "model",
-            "representations",
-            "layer norm",
-            "boundaries",
-            "first call",
-            "later calls, reset",
-            "later calls, carried",
-        ]
-    ]
+    calls = ["first call", "later calls, reset", "later calls, carried"]
+    rows = [["model", "representations", "layer norm", "boundaries", *calls]]
     for (model, mixes, layer_norm, boundaries), states in cases.items():
         reset, carried = states["reset"], states["carried"]
         figures = [max(reset["first_call"], carried["first_call"]), reset["later_calls"], carried["later_calls"]]
@@ -122,24 +125,78 @@ def _by_size(records: list[dict], rows: Callable[[list[dict]], list[list[str]]])
     return [head, *[[size, *row] for size, part in parts.items() for row in part[1:]]]
 
 
+def summary() -> list[list[str]]:
+    """What the README tells, in the figures that it rounds."""
+    rows = [["", ""]]
+    for size in ("original", "small"):
+        rates = {threads: _of_precisions("corpus", size, threads, "tokens_per_second", "median") for threads in (1, 2)}
+        rows.append([f"a corpus, {size} size, one CPU core, tokens/s", rates[1]])
+        rows.append(["the same on two cores", rates[2]])
+    rows.append(["one sentence, original size, one CPU core, ms", _of_precisions("single", "original", 1, "milliseconds", "p50")])  # fmt: skip
+    on_gpu = [record for record in newest_embed("gpu") if record["case"] == "single" and record["model"] == "original"]
+    told = ", ".join(f"{record['precision']} {record['milliseconds']['p50']:.3g}" for record in on_gpu)
+    rows.append([f"one sentence of 25 tokens, original size, {GPU}, ms", told])
+    shape = {"case": "time", "mode": "train", "cells": 4096, "batch": 1024, "graph": True}
+    timed = [record for record in newest_lstmp() if shape.items() <= record.items()]
+    stacks = {record["contender"]: f"{record['sustained']['tokens_per_second']:,.0f}" for record in timed}
+    told = f"{stacks['lstmp, gluon']}; torch.nn.LSTM, which cannot clip, {stacks['torch.nn.LSTM (cannot clip)']}"
+    rows.append([f"training the LSTMs of the original size, {GPU}, tokens/s", told])
+    steps = {record["cell"]: f"{record['tokens_per_second']:,}" for record in newest("pretrain", "cell")}
+    told = f"sentences {steps['original-sentences-10k']}, lanes {steps['original-lanes-20k']}"
+    rows.append([f"a whole training step of the original size, {GPU}, tokens/s", told])
+    loaded = "; ".join(f"{row[0]}: {row[1].split()[0]}" for row in loading()[1:])
+    rows.append(["loading the original size, seconds", loaded])
+    return [*rows, ["process start to vectors on disk, small size, seconds", startup()[-1][1]]]
+
+
+def _of_precisions(case: str, size: str, threads: int, *figure: str) -> str:
+    """`float32 626 (6.4x), int16 ..., AllenNLP 2.10.1 98`."""
+    where, told = {"case": case, "model": size, "threads": threads}, []
+    for record in newest_embed(case):
+        if where.items() <= record.items() and record["engine"] != "numpy":
+            name = record["precision"] if record["library"] == "elmofire" else record["engine"].split(",")[0]
+            value, ratio = record[figure[0]][figure[1]], record.get("over_allennlp")
+            shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+            told.append(f"{name} {shown}" + (f" ({ratio['median']:.3g}x)" if ratio else ""))
+    return ", ".join(told)
+
+
 def embed_corpus() -> list[list[str]]:
-    return _by_size(newest_embed(), corpus_rows)
+    return _by_size(newest_embed("corpus"), corpus_rows)
 
 
 def embed_single() -> list[list[str]]:
-    return _by_size(newest_embed(), single_rows)
+    return _by_size(newest_embed("single"), single_rows)
+
+
+def embed_avx2() -> list[list[str]]:
+    return _by_size(newest_embed("avx2"), _corpus_and_single)
+
+
+def embed_gpu() -> list[list[str]]:
+    return _by_size(newest_embed("gpu"), _corpus_and_single)
+
+
+def _corpus_and_single(records: list[dict]) -> list[list[str]]:
+    """Both beside each other, for contenders with one thread each."""
+    (head, *corpus), (head_single, *single) = corpus_rows(records), single_rows(records)
+    head = [*head[:2], *head[3:], *[f"one sentence: {name}" for name in head_single[3:]]]
+    return [head, *[[*one[:2], *one[3:], *other[3:]] for one, other in zip(corpus, single, strict=True)]]
 
 
 def embed_errors() -> list[list[str]]:
-    return _by_size([record for record in newest_embed() if record["library"] == "elmofire"], error_rows)
+    found = newest("embed", "model", "case", "library", "engine", "device", "precision", "threads")
+    ours = [record for record in found if record["library"] == "elmofire"]
+    return _by_size(sorted(ours, key=lambda record: record["device"] != "cpu"), error_rows)
 
 
 def lstmp() -> list[list[str]]:
+    """What holds for seconds alone: as a graph wherever there is one."""
     rows = []
     for record in newest_lstmp():
-        head, *body = lstmp_rows([record])
-        shape = [record["device"], record["mode"], f"{record.get('cells')}/{record.get('projection')}"]
-        rows += [[*shape, *row] for row in body]
+        if record["case"] == "time" and held_rates(record):
+            head, row = lstmp_rows([record])
+            rows.append([record["device"], record["mode"], f"{record['cells']}/{record['projection']}", *row])
     return [["device", "mode", "cells/projection", *head], *rows]
 
 
@@ -187,10 +244,13 @@ def clipped_gradients() -> list[list[str]]:
 
 
 TABLES = {
+    "summary": summary,
     "lstmp_profile": lstmp_profile,
     "clipped_gradients": clipped_gradients,
     "embed_corpus": embed_corpus,
     "embed_single": embed_single,
+    "embed_avx2": embed_avx2,
+    "embed_gpu": embed_gpu,
     "embed_errors": embed_errors,
     "lstmp": lstmp,
     "loading": loading,

@@ -24,10 +24,19 @@ from en_small.variants import STAGES, STARTS
 FOLDER = ROOT / "docs/explanation"
 PAGE = FOLDER / "en-small.md"
 FIGURES = ("forward", "backward", "mean")
-WIDTH, HEIGHT, LEFT, TOP, BELOW, LABELS, LEADER, ROW = 440, 420, 48, 68, 48, 300, 44, 17  # pixels
+WIDTH, HEIGHT, LEFT, TOP, BELOW, LABELS, LEADER, ROW = 440, 420, 48, 84, 48, 300, 44, 17  # pixels
 FAR = 1.5  # times the best: so far off is above the frame
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # told apart by all eyes (Okabe and Ito)
 DASHES = ("none", "7 3", "2 3")
+FEW = 2  # so many curves are no picture: the table says it all
+DARK = """
+  .page { fill: #ffffff }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117 } text { fill: #e6edf3 } .note { fill: #9198a1 } .grid { stroke: #21262d } .frame { stroke: #6e7681 }
+    circle.base, .band.base { fill: #ffffff } path.base { stroke: #ffffff }
+    [fill="#0072b2"] { fill: #1f87d0 } [stroke="#0072b2"] { stroke: #1f87d0 }
+  }
+"""
 
 
 class Variant(NamedTuple):
@@ -139,24 +148,30 @@ def _spread(values: Sequence[float]) -> str:
     return f"{mean(values):.2f} ({min(values):.2f} to {max(values):.2f}, {len(values)} seeds)"
 
 
+def title_of(stage: str) -> str:
+    return f"Perplexity of dev, {stage} stage"
+
+
+def is_pictured(variants: Sequence[Variant]) -> bool:
+    return sum(bool(variant.runs) for variant in variants) > FEW
+
+
 def stage_curves(stage: str, variants: Sequence[Variant]) -> str:
     """An SVG of how the runs of a stage came down: means over seeds, and behind them how far seeds lie apart."""
     ran = [variant for variant in ranked(variants) if variant.runs]
-    if not ran:
-        sys.exit(f"stage {stage}: no run ended")
     near = [variant for variant in ran if mean(variant.ends()) < FAR * mean(ran[0].ends())]
     within = near if len(near) > 2 else ran  # the far ones would squeeze the others
     values = [value for variant in within for _, reached in variant.curve() for value in reached]
     height = max(HEIGHT, ROW * len(ran))
     shares = Axis(min(variant.curve()[0][0] for variant in within) - 3, 100, WIDTH)
     scale = Axis(min(values) / 1.02, max(values) * 1.02, height, logarithmic=True)
-    title = f"Perplexity of dev, stage {stage}"
+    title = title_of(stage)
     note = f"{ran[0].runs[0]['minutes']:g} min each; full softmax, zero state, mean of both directions"
     width, whole = LEFT + WIDTH + LABELS, TOP + height + BELOW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {whole}" width="{width}" height="{whole}">',
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>",
-        f'<rect width="{width}" height="{whole}" fill="#ffffff"/>',
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{DARK}</style>",
+        f'<rect class="page" width="{width}" height="{whole}"/>',
         f'<text class="title" x="16" y="26">{escape(title)}</text>',
         f'<text class="note" x="16" y="46">{escape(note)}</text>',
         f'<g transform="translate({LEFT} {TOP})">',
@@ -188,8 +203,9 @@ def _grid(shares: Axis, scale: Axis) -> list[str]:
         place = scale.pixels - scale.place(tick)
         parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{place:.1f}" y2="{place:.1f}"/>')
         parts.append(f'<text class="note" x="-8" y="{place + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
-    told = "share of the agreed minutes"
+    told = "share of the agreed minutes, from the first evaluation on"
     parts.append(f'<text class="note" x="{WIDTH}" y="{scale.pixels + 36}" text-anchor="end">{told}</text>')
+    parts.append('<text class="note" x="0" y="-8">perplexity, logarithmic</text>')
     return [*parts, f'<rect class="frame" width="{WIDTH}" height="{scale.pixels}"/>']
 
 
@@ -201,13 +217,17 @@ def _line(variant: Variant, shares: Axis, scale: Axis, label: float, color: str,
         return [f"{x:.1f} {y:.1f}" for x, y in places]
 
     parts, middle = [], path(mean)
+    base = " base" if color == BLACK else ""
     if len(variant.runs) > 1:
         band = "L".join([*path(min), *reversed(path(max))])
-        parts.append(f'<path class="band" d="M{band}Z" fill="{color}" fill-opacity="0.2"/>')
-    parts.append(f'<path class="curve" d="M{"L".join(middle)}" stroke="{color}" stroke-dasharray="{dashes}"/>')
+        parts.append(f'<path class="band{base}" d="M{band}Z" fill="{color}" fill-opacity="0.2"/>')
+    parts.append(f'<path class="curve{base}" d="M{"L".join(middle)}" stroke="{color}" stroke-dasharray="{dashes}"/>')
     for x, y in (place.split() for place in middle):
-        parts.append(f'<circle cx="{x}" cy="{y}" r="2.6" fill="{color}"/>')
-    return [*parts, f'<path d="M{middle[-1]}h6L{WIDTH + LEADER} {label:.1f}h8" fill="none" stroke="{color}"/>']
+        parts.append(f'<circle class="{base.strip()}" cx="{x}" cy="{y}" r="2.6" fill="{color}"/>')
+    leader = (
+        f'd="M{middle[-1]}h6L{WIDTH + LEADER} {label:.1f}h8" fill="none" stroke="{color}" stroke-dasharray="{dashes}"'
+    )
+    return [*parts, f'<path class="leader{base}" {leader}/>']
 
 
 def spread_out(places: Sequence[float], gap: float, room: float) -> list[float]:
@@ -274,7 +294,7 @@ def rendered(page: str, stages: dict[str, list[Variant]]) -> str:
         name = match[1]
         head, *body = TABLES[name]() if name in TABLES else stage_rows(stages[name], rates)
         shown = "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
-        picture = "" if name in TABLES else f"![Perplexity of dev, stage {name}](en-small-{name}.svg)\n\n"
+        picture = f"![{title_of(name)}](en-small-{name}.svg)\n\n" if is_pictured(stages.get(name, [])) else ""
         return f"<!-- en_small {name} -->\n{picture}{shown}\n<!-- end -->"
 
     return re.sub(r"<!-- en_small (\w+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
@@ -285,7 +305,8 @@ def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
     if homeless := [stage for stage in stages if f"<!-- en_small {stage} -->\n" not in page]:
         sys.exit(f"{PAGE.name} has no place for {homeless}: add <!-- en_small {homeless[0]} --> and <!-- end -->")
-    made = {FOLDER / f"en-small-{stage}.svg": stage_curves(stage, variants) for stage, variants in stages.items()}
+    pictured = {stage: variants for stage, variants in stages.items() if is_pictured(variants)}
+    made = {FOLDER / f"en-small-{stage}.svg": stage_curves(stage, variants) for stage, variants in pictured.items()}
     made[PAGE] = rendered(page, stages)
     stale = [file for file, text in made.items() if not file.is_file() or file.read_text(encoding="utf-8") != text]
     if stale:

@@ -1,6 +1,7 @@
 """Tables and plots are those of the records."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -34,15 +35,32 @@ TIME = {
 }
 
 
-@pytest.fixture
-def plots(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("plots", BENCHMARKS / "plots.py")
+def loaded(name: str):
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def plots(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return loaded("plots")
+
+
+@pytest.fixture
+def tables_of(monkeypatch, tmp_path):
+    """The tables of made-up records."""
+
+    def tables(name: str, records: list[dict]):
+        module = loaded("tables")
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+        return module
+
+    return tables
 
 
 def test_a_record_becomes_a_row_without_columns_that_say_nothing():
@@ -66,6 +84,42 @@ def test_a_refusal_stands_in_the_table():
     away = {"case": "parity", "contender": "lstmp, gluon", "precision": "float32", "errors": {}, "refused": None}
     told = lstmp_notes([away | {"unavailable": "no GPU"}])
     assert told == ["lstmp, gluon, float32: cannot run here: no GPU"]
+
+
+def test_ratios_stand_beside_the_allennlp_of_their_own_session(tables_of):
+    def session(cell: str, rate: float):
+        both = CORPUS | {"cell": cell, "model": "small", "device": "cpu", "threads": 1}
+        peer = both | {"library": "allennlp", "engine": "AllenNLP", "precision": "float32"}
+        peer |= {"tokens_per_second": {"median": rate, "least": rate, "most": rate}, "over_allennlp": None}
+        return [
+            both,
+            peer,
+            *[one | {"case": "single", "milliseconds": {"p50": rate, "p99": rate}} for one in (both, peer)],
+        ]
+
+    tables = tables_of("embed", [*session("small-corpus", 1), *session("small-corpus", 10), *session("small-avx2", 20)])
+    assert [row[4] for row in tables.embed_corpus()[1:]] == ["1,234 (1,200 to 1,300)", "10 (10 to 10)"]
+    assert [row[3] for row in tables.embed_avx2()[1:]] == ["1,234 (1,200 to 1,300)", "20 (20 to 20)"]
+
+
+def test_engines_that_are_equally_exact_share_a_column(tables_of):
+    def record(engine: str, case: str, off: float):
+        return {"engine": engine, "case": case, "numbers": 1000, "largest_error": 2 * off, "beyond_1e_5_relative": off}
+
+    engines = {"torch": 3e-7, "numpy": 1e-7, "c (avx512)": 2e-7, "c (avx2)": 2e-7}
+    tables = tables_of("exactness", [record(engine, case, off) for engine, off in engines.items() for case in "ba"])
+    assert tables.exactness() == [
+        ["against", "numpy", "c (avx512, avx2)", "torch"],
+        ["a (1,000 numbers)", "1.0e-07 (2.0e-07)", "2.0e-07 (4.0e-07)", "3.0e-07 (6.0e-07)"],
+        ["b (1,000 numbers)", "1.0e-07 (2.0e-07)", "2.0e-07 (4.0e-07)", "3.0e-07 (6.0e-07)"],
+    ]
+
+
+def test_only_rates_that_hold_are_on_the_page(tables_of):
+    sizes = {"device": "H200", "mode": "train", "cells": 4096, "projection": 512, "layers": 2}
+    burst = TIME | {"graph": False, "sustained": None}
+    tables = tables_of("lstmp", [TIME | sizes, burst | sizes, burst | sizes | {"device": "cpu, 2 threads"}])
+    assert [(row[0], row[6]) for row in tables.lstmp()[1:]] == [("H200", "710,000"), ("cpu, 2 threads", "740,000")]
 
 
 def test_bars_are_as_long_as_their_values(plots):

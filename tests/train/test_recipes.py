@@ -1,6 +1,7 @@
 """Recipes: every shipped one is read, settings change them, their text comes back, and their costs are as by hand."""
 
 import contextlib
+import json
 import re
 import tomllib
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -20,6 +21,7 @@ from elmofire.train.recipes import find_recipe, recipe_file, recipe_names
 from elmofire.train.settings import LossSettings, OptimizerSettings, Recipe, TrainSettings
 
 PAGE = Path(__file__).parents[2] / "docs/reference/recipes.md"
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 MINIMAL = {"train": {"updates": 1}}
 
 
@@ -269,6 +271,18 @@ class TestText:
         assert "`rate` is 'none'" in said_by(build, OptimizerSettings, {"rate": "none"})
 
 
+def measured_on_an_h200():
+    """Whole steps as they run by default: in one part, and the small size's without dropout."""
+    steps = [json.loads(line) for line in (RESULTS / "pretrain.jsonl").read_text().splitlines()]
+    whole = {
+        record["cell"]: record for record in steps if record["parts"] == 1 and "deterministic" not in record["cell"]
+    }
+    found = [(record["recipe"][0], record["recipe"][1:], record["tokens_per_second"]) for record in whole.values()]
+    rates = [json.loads(line) for line in (RESULTS / "en_small_rates.jsonl").read_text().splitlines()]
+    alike = [record for record in rates if "dropout.input=0" in record["kind"]]  # measured in one session
+    return found + [("small", record["kind"].split(), record["tokens_per_second"]) for record in alike]
+
+
 class TestCost:
     def test_of_the_papers_recipe_by_hand(self):
         cost = cost_of(find_recipe("original"), MEANT_FOR["original"])
@@ -286,7 +300,14 @@ class TestCost:
         words = 2.5 * 15_360**0.77  # both directions read 7,680 tokens of their own
         assert cost.flops_per_token.encoder == pytest.approx(6 * word * words / 7_680)
         assert cost.flops == pytest.approx(7.6865e9 * (452_984_832 + 50_337_792 + 6 * word * words / 7_680), rel=1e-4)
-        assert cost.hours == pytest.approx((cost.updates * 0.005 + cost.flops / 470e12) / 3600)
+        cells = 2 * 2 * 4096 * cost.tokens
+        assert cost.hours == pytest.approx((cost.updates * 0.0025 + cells * 40e-12 + cost.flops / 670e12) / 3600)
+
+    @pytest.mark.parametrize(("recipe", "settings_", "tokens_per_second"), measured_on_an_h200(), ids=str)
+    def test_time_is_about_what_was_measured(self, recipe, settings_, tokens_per_second):
+        found = find_recipe(recipe, settings_)
+        cost = cost_of(found, Text("that of the records", 100_000_000, 100_000))
+        assert cost.tokens / cost.hours / 3600 == pytest.approx(tokens_per_second, rel=0.2)
 
     def test_sizes_count_as_they_are_used(self):
         recipe = find_recipe("kim2016")

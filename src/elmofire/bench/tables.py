@@ -57,8 +57,7 @@ def lstmp_rows(records: Records) -> Rows:
     rows = [["stack", "precision", "batch x steps", "tokens/s", "TFLOP/s", "of a product", "burst", "times the loop"]]
     for record in records:
         if record["case"] == "time":
-            burst = record["burst"]
-            held = record.get("sustained") or (burst if record["device"].startswith("cpu") else None)
+            burst, held = record["burst"], held_rates(record)
             name = f"{record['contender']}{', as a graph' if record['graph'] else ''}"
             rates = ["-"] * 3
             if held:
@@ -68,6 +67,11 @@ def lstmp_rows(records: Records) -> Rows:
             shown = f"{burst['tokens_per_second']:,.0f}"
             rows.append([name, record["precision"], shape, *rates, shown, *_ratios(record, "over_loop")])
     return rows
+
+
+def held_rates(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The rates that hold for seconds: on a GPU sustained ones, where they were taken; a CPU's bursts hold."""
+    return record.get("sustained") or (record["burst"] if record["device"].startswith("cpu") else None)
 
 
 def lstmp_notes(records: Records) -> list[str]:

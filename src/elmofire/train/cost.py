@@ -7,7 +7,8 @@ input, and for that of the weight. What is done number by number (gates, dropout
 - encoder: every weight once a *distinct* word of an update, those of convolutions at each of their places in the word;
 - softmax: the target's row and those of the words drawn, or all rows of the head, once a token and direction.
 
-A token counts once for both directions. Time is `SECONDS_AN_UPDATE` and the operations at `SUSTAINED` a second.
+A token counts once for both directions. Time on a GPU is `SECONDS_AN_UPDATE`, `SECONDS_A_CELL` for every token and cell, and the
+operations at `SUSTAINED` a second.
 """
 
 from math import prod
@@ -16,11 +17,13 @@ from typing import NamedTuple
 from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.train.settings import LossSettings, Recipe
 
-SUSTAINED = (
-    470e12  # operations a second on an H200: what the stacks of the original size hold at 10k to 20k tokens an update
-)
+# An H200. The first is what a large product of bfloat16 holds there, the others were fitted to whole steps of the small and the original
+# size at 5k to 20k tokens an update (benchmarks/results/pretrain.jsonl, en_small_rates.jsonl): all are within 15%.
+SUSTAINED = 670e12  # operations a second
+SECONDS_A_CELL = 40e-12  # for every cell of every layer and direction, and every token: what is done number by number
+SECONDS_AN_UPDATE = 0.0025  # what there is besides: steps wait for each other, the optimizer walks over all parameters
+
 CPU_SHARE = 0.4  # of a large product's rate that training reaches there: tiny 0.36, small 0.42, medium 0.55 on one core
-SECONDS_AN_UPDATE = 0.005  # what there is besides: steps wait for each other, the optimizer walks over all parameters
 
 
 class Flops(NamedTuple):
@@ -97,7 +100,8 @@ def flops_per_token(config: BilmConfig, loss: LossSettings, *, vocabulary: int, 
 def cost_of(recipe: Recipe, text: Text) -> Cost:
     """What a recipe takes on a text, all of it on one H200."""
     model, batch, each = recipe.model, recipe.train.batch_tokens, _flops(recipe, text)
-    seconds = SECONDS_AN_UPDATE + batch * each.total / SUSTAINED
+    cells = len(model.directions) * model.layers * model.cells
+    seconds = SECONDS_AN_UPDATE + batch * (cells * SECONDS_A_CELL + each.total / SUSTAINED)
     updates = _updates(recipe, text.tokens, seconds)
     return Cost(
         parameters=model.parameters,
