@@ -11,8 +11,9 @@ import argparse
 import json
 import sys
 import time
+import tomllib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -24,7 +25,9 @@ from elmofire.formats.native import STORAGES, TENSORS
 from elmofire.formats.tensors import MappedTensors
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
+from elmofire.recipe import build, text_of
 from elmofire.train.corpus.reader import Corpus
+from elmofire.train.settings import Recipe
 
 RECORDS = "en_small_evaluation"
 STATES = {"zero": None, "carried": 128}  # lanes, in which a state is carried from sentence to sentence
@@ -42,6 +45,15 @@ def identity(weights: Weights) -> str:
     for name in sorted(weights.arrays):
         digest.update(weights.arrays[name].tobytes())
     return digest.hexdigest()
+
+
+def family(weights: Weights) -> str | None:
+    """The same for all runs of one recipe on one text, whatever their seed; None if a model does not tell."""
+    if "recipe" not in weights.training:
+        return None
+    recipe = build(Recipe, tomllib.loads(weights.training["recipe"]))
+    told = [text_of(replace(recipe, train=replace(recipe.train, seed=0))), weights.training["corpus"]["digest"]]
+    return blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
 
 
 def storage(weights: Weights) -> str:
@@ -115,6 +127,7 @@ def evaluate(given: argparse.Namespace) -> None:
     lm = LanguageModel(weights, device=given.device, precision=given.precision)
     about = {
         "model": identity(weights),
+        "family": family(weights),
         "storage": storage(weights),
         "precision": given.precision,
         "device": device_name(given.device),

@@ -8,6 +8,7 @@ The card tells what is recorded. Of the folder itself that is nothing yet: en_sm
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 from records import errors_in_one_line
@@ -16,9 +17,13 @@ from elmofire.errors import ModelError
 from elmofire.formats import load_weights, native
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
+from elmofire.recipe import build
+from elmofire.train.recipes import find_recipe
+from elmofire.train.settings import Recipe
 from en_small.card import PACKAGED, card
 from en_small.evaluate import layer_errors, storage
 
+RECIPE = "en-small"
 MOST_BYTES = 29_000_000
 ROOM = 20_000  # bytes for the card, which grows with the records
 TEXT = [
@@ -29,7 +34,7 @@ TEXT = [
 
 
 def checked(model: str) -> Weights:
-    """A model that can be shipped: it predicts words, says how it was made, and has lost nothing yet."""
+    """A model that can be shipped: it predicts words, is what the package's recipe makes, to its end, and has lost nothing yet."""
     weights = load_weights(model)
     if (stored := storage(weights)) != "float32":
         raise ModelError(
@@ -39,6 +44,11 @@ def checked(model: str) -> Weights:
     lacking = [fact for fact in ("recipe", "corpus", "update", "tokens_read") if fact not in weights.training]
     if lacking:
         raise ModelError(f"{model}: its config does not say {', '.join(lacking)} of its training")
+    recipe = build(Recipe, tomllib.loads(weights.training["recipe"]))
+    if recipe != find_recipe(RECIPE, []):
+        raise ModelError(f"{model}: was trained by another recipe than the package's {RECIPE}")
+    if (made := weights.training["update"]) != recipe.train.updates:
+        raise ModelError(f"{model}: is of update {made} of {recipe.train.updates}")
     LanguageModel(weights, device="cpu")  # says what is missing
     return weights
 

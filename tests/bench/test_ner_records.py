@@ -100,7 +100,7 @@ def records(ner) -> list[dict]:
         counts = np.tile([[right, 3, 3]], (7, 1))
         return {
             "configuration": configuration, "seed": seed, "model": "some", "identity": "1a", "storage": "float32",
-            "device": "CPU", "commit": f"c{seed}", "dev_f1": 50.0, "test_f1": 100 * right / 3, "epochs_run": 3,
+            "device": "CPU", "commit": f"c{seed}", "dev_f1": 50.0, "test_f1": 100 * right / 3, "best_epoch": 1, "epochs_run": 3,
             "test_counts": ner.packed(counts), **ner.asdict(TrainerSettings()),
         }  # fmt: skip
 

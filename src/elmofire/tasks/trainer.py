@@ -17,7 +17,7 @@ from elmofire.errors import RecipeError
 class TrainerSettings:
     """How a task model is trained."""
 
-    epochs: int = 50  # at most
+    epochs: int = 75  # at most
     patience: int = 10  # epochs without a new best before training ends
     batch: int = 64  # sentences
     learning_rate: float = 1e-3
