@@ -18,7 +18,7 @@ from records import keep
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.recipes import find_recipe
 from elmofire.train.run.evaluate import evaluate
-from elmofire.train.run.processes import joined
+from elmofire.train.run.ranks import joined
 from elmofire.train.run.records import matrix_rate
 from elmofire.train.run.session import Session
 from elmofire.train.stream.feed import Feed
@@ -66,7 +66,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         memory_estimate=session.fit.needed,
         memory_used=max(memory.used, memory_evaluating.used),
         memory_used_in_training=memory.used,
-        graphs=session.stream.number_of_kinds if session.fit.graphs else 0,
+        graphs=session.stream.number_of_ways if session.fit.graphs else 0,
         parts=session.fit.parts,
     )
     for line in kernels:
@@ -106,7 +106,7 @@ def _run(session: Session, feed: Feed, seconds: float) -> dict:
     while last - start < seconds:
         update = next(feed)
         session.stepper(update, 1e-4)
-        tokens += update.tokens
+        tokens += update.tokens[0]
         updates += 1
         cells += sum(batch.inputs[0].size for batch in update.parts)
         if updates % 100 == 0:

@@ -26,18 +26,26 @@ from records import RESULTS, keep
 
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.log import read_log
-from elmofire.train.recipes import find_recipe
-from elmofire.train.run.loop import pretrain
-from elmofire.train.run.processes import joined
+from elmofire.train.run.loop import train
+from elmofire.train.run.ranks import joined
 from elmofire.train.run.session import Session
 from elmofire.train.stream.feed import Feed
-from en_small.variants import STAGES, starting
+from en_small.variants import STAGES, recipe_of, starting
 
 RATES, SEARCH = "en_small_rates", "en_small_search"
 AT_ONCE = int(os.environ.get("AT_ONCE", "12"))
 EVALUATIONS = 3
 # What decides how fast a variant is: others share a rate.
-DECIDING = ("batch_tokens", "data.", "dropout.", "loss.softmax", "loss.samples", "optimizer.name", "optimizer.average")
+DECIDING = (
+    "recipe=",
+    "batch_tokens",
+    "data.",
+    "dropout.",
+    "loss.softmax",
+    "loss.samples",
+    "optimizer.name",
+    "optimizer.average",
+)
 
 
 def kind(settings: tuple[str, ...]) -> str:
@@ -48,7 +56,7 @@ def kind(settings: tuple[str, ...]) -> str:
 def measure(corpus: Corpus, stage: str, seconds: float) -> None:
     """The rate of each kind of a stage: all in one session, as machines differ."""
     for settings in {kind(settings): settings for settings in STAGES[stage].values()}.values():
-        recipe = find_recipe("small", [*settings, "epochs=none", "train.updates=1000000"])
+        recipe = recipe_of(settings, "epochs=none", "train.updates=1000000")
         with joined("cuda") as ranks:
             session = Session(recipe, corpus, ranks)
             with Feed(session.stream) as feed:
@@ -67,7 +75,7 @@ def _timed(session: Session, feed: Feed, seconds: float) -> tuple[int, int, floa
     while time.perf_counter() - start < seconds:
         for update in itertools.islice(feed, 50):
             session.stepper(update, 1e-4)
-            updates, tokens = updates + 1, tokens + update.tokens
+            updates, tokens = updates + 1, tokens + update.tokens[0]
         torch.cuda.synchronize()
     return updates, tokens, time.perf_counter() - start
 
@@ -129,7 +137,10 @@ def _kept(
         tokens=lines[-1]["tokens"] if lines else None,
         perplexity=[{key: record[key] for key in ("update", "forward", "backward", "mean")} for record in evaluations],
         layers=evaluations[-1]["layers"] if evaluations else None,
-        losses=[[record["update"], round(record["loss"], 4)] for record in lines[:: max(1, len(lines) // 20)]],
+        losses=[
+            [record["update"], record["loss"] and round(record["loss"], 4)]
+            for record in lines[:: max(1, len(lines) // 20)]
+        ],
     )
 
 
@@ -145,18 +156,17 @@ def _folder() -> Iterator[Path]:
 
 def one(corpus: str, stage: str, name: str, updates: int, seed: int, folder: Path) -> None:
     """A whole run; its schedule ends with its last update."""
-    settings = [
-        *STAGES[stage][name],
+    recipe = recipe_of(
+        STAGES[stage][name],
         "epochs=none",
         f"train.updates={updates}",
         f"train.seed={seed}",
         f"train.evaluate_every={-(-updates // EVALUATIONS)}",
         "train.evaluate_on=dev",
         "train.checkpoint_minutes=1000",
-    ]
-    recipe = find_recipe("small", settings)
-    pretrain(recipe, data=corpus, output=folder, device=os.environ.get("DEVICE", "cuda"),
-             start=starting(name, recipe, Corpus.open(corpus).vocabulary))  # fmt: skip
+    )
+    train(recipe, data=corpus, output=folder, device=os.environ.get("DEVICE", "cuda"),
+          start=starting(name, recipe, Corpus.open(corpus).vocabulary))  # fmt: skip
 
 
 if __name__ == "__main__":

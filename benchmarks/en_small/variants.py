@@ -1,4 +1,4 @@
-"""What is tried for en-small: settings on top of the recipe `small`, and how a model may start.
+"""What is tried for en-small: settings on top of the recipe `small`, or of another that they name first, and how a model may start.
 
 The first stage changes one thing at a time. A batch of another size needs another rate, so some change both. `muon` lost, and is no
 optimizer of this package any more: it is in commits cec0aac to 8091a54.
@@ -9,6 +9,7 @@ from dataclasses import replace
 from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
 from elmofire.text.vocabulary import Vocabulary
+from elmofire.train.recipes import find_recipe
 from elmofire.train.settings import Recipe
 
 FIRST: dict[str, tuple[str, ...]] = {
@@ -72,12 +73,27 @@ THIRD: dict[str, tuple[str, ...]] = {
     "16,384 negatives": (*DENSE, "loss.samples=16384"),
     "betas 0.9, 0.9997": (*DENSE, "optimizer.betas=[0.9, 0.9997]"),
 }
-STAGES = {"first": FIRST, "second": SECOND, "long": LONG, "third": THIRD}
+# What won, carried over to the original size.
+CARRIED = ("recipe=large", "batch_tokens=20480", *DENSE[2:-1], "data.steps=40")
+ORIGINAL: dict[str, tuple[str, ...]] = {
+    "large": ("recipe=large",),
+    "carried over": CARRIED,
+    "carried over, rate 2e-3": (*CARRIED, "optimizer.rate=2e-3"),
+    "carried over, 10k": (*CARRIED, "batch_tokens=10240"),
+}
+STAGES = {"first": FIRST, "second": SECOND, "long": LONG, "third": THIRD, "original": ORIGINAL}
 # Of arrays whose name ends so, how much larger they are at the start than the recipe's.
 STARTS = {
     "small head at the start": {"head.weight": 0.1},
     "wide gates at the start": {"weight_ih": 2.0, "weight_hh": 2.0},
 }
+
+
+def recipe_of(settings: tuple[str, ...], *more: str) -> Recipe:
+    """A variant's, with settings of the run."""
+    named = [setting for setting in settings if setting.startswith("recipe=")]
+    name = named[0].removeprefix("recipe=") if named else "small"
+    return find_recipe(name, [*[setting for setting in settings if setting not in named], *more])
 
 
 def starting(name: str, recipe: Recipe, vocabulary: Vocabulary) -> Weights | None:

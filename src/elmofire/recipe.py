@@ -20,6 +20,10 @@ Table = TypeVar("Table")
 
 _NONE = "none"
 
+_ELSEWHERE = {"lr": "rate", "learning_rate": "rate", "batch_size": "batch_tokens"}  # as other programs call them
+_WHERE_LISTED = (
+    "`elmofire recipes NAME` prints a recipe with its settings, docs/reference/recipes.md says what each means"
+)
 _LISTED = 20  # unknown keys of a table: a file from outside may have any number
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxlong = 3, 60, 60
@@ -165,7 +169,8 @@ def override(table: Mapping[str, Any], kind: type[Any], settings: Sequence[str])
             _convert(known[found[0]], value, found[0], problems)
             _put(changed, found[0], value, problems)
     if problems:
-        raise RecipeError("; ".join(problems))
+        unknown = any(problem.startswith("unknown setting") for problem in problems)
+        raise RecipeError("; ".join(problems), hint=_WHERE_LISTED if unknown else "")
     return changed
 
 
@@ -185,7 +190,8 @@ def _named_by(key: str, known: Iterable[str]) -> list[str]:
 
 def _nearest(key: str, known: Iterable[str]) -> str:
     names = {part: path for path in known for part in (path, path.rpartition(".")[2])}
-    near = difflib.get_close_matches(key[:100], names, n=1)
+    meant = _ELSEWHERE.get(key.rpartition(".")[2], "")
+    near = [meant] if meant in names else difflib.get_close_matches(key[:100], names, n=1)
     return f", did you mean `{names[near[0]]}`?" if near else ""
 
 

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from models import lively, tiny
+from models import FIXTURES, lively, needs_shared, tiny
 
 from elmofire import Embedder, open_embeddings, save_weights
 
@@ -86,6 +86,11 @@ class TestEmbed:
         assert embeddings[1].shape == (2, 12)
         np.testing.assert_array_equal(embeddings[0], expected[0].astype(np.float16))
 
+    def test_one_of_each_is_singular(self, model):
+        said = run("embed", "-m", model, text="abcdefghijklm\n").stderr
+        assert "1 sentence, 1 token in" in said
+        assert "note: 1 token was longer than" in said
+
     def test_long_tokens_are_noted(self, model):
         assert (
             "2 tokens were longer than 11 bytes"
@@ -156,6 +161,59 @@ class TestEmbed:
         assert "left" in moving
         assert last.startswith("30,000 sentences, 150,000 tokens in")
 
+    def test_interrupted_in_a_terminal_it_says_on_a_line_of_its_own_how_to_go_on(self, model, tmp_path):
+        (tmp_path / "text.txt").write_text("a sentence of some words\n" * 100_000)
+        program = "from elmofire.embed import job; job._PIECE_TOKENS = 2000; from elmofire.cli import main; main()"
+        arguments = ["embed", "-m", str(model), "-o", str(tmp_path / "v.npz"), str(tmp_path / "text.txt")]
+        mine, theirs = pty.openpty()
+        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=theirs)
+        os.close(theirs)
+        seen = b""
+        while b"tokens/s" not in seen:
+            seen += os.read(mine, 4096)
+        process.send_signal(signal.SIGINT)
+        while chunk := _read(mine):
+            seen += chunk
+        assert process.wait() == 130
+        *_, last = seen.decode().replace("\r\n", "\n").split("\r")
+        first, *_, end = last.splitlines()
+        assert first == f"the same command goes on where it was: what is done lies in {tmp_path / 'v.npz.parts'}"
+        assert end == "interrupted"
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "text.txt", "v.npz.parts"]
+
+
+class TestParagraphs:
+    """A line is a sentence; where lines seem to hold several, one note says so, and nothing else changes."""
+
+    PARAGRAPH = "It rained all day. We stayed at home. Why not?\n"
+
+    @pytest.mark.parametrize("flags", [[], ["--pretokenized"]], ids=["text", "pretokenized"])
+    @pytest.mark.parametrize("lines", [1, 3, 50])
+    def test_one_note_says_what_to_do(self, model, lines, flags):
+        text = (self.PARAGRAPH.replace(".", " .").replace("?", " ?") if flags else self.PARAGRAPH) * lines
+        done = run("embed", "-m", model, *flags, text=text)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("note:") == done.stderr.count("several sentences") == 1
+        looked_at = f"{min(lines, 20)} of the first {min(lines, 20)} lines seem" if lines > 1 else "the line seems"
+        assert f"note: {looked_at} to hold several sentences" in done.stderr
+        assert done.stdout == run("embed", "-m", model, *flags, "-q", text=text).stdout
+
+    def test_what_it_says_to_do_does_it(self, model, tmp_path):
+        (tmp_path / "TEXT").write_text(self.PARAGRAPH)
+        command = run("embed", "-m", model, text=self.PARAGRAPH).stderr.splitlines()[1].strip()
+        assert command.startswith("python -c ")
+        subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True, cwd=tmp_path)
+        assert (tmp_path / "SENTENCES").read_text() == "It rained all day.\nWe stayed at home.\nWhy not?\n"
+        assert "note:" not in run("embed", "-m", model, tmp_path / "SENTENCES").stderr
+
+    def test_sentences_and_a_few_lines_that_hold_two_are_nothing_to_note(self, model, tmp_path):
+        text = "Dr. No lives in the U.S. now.\n\n" * 9 + "Go. Now.\n"
+        assert "note:" not in run("embed", "-m", model, text=text).stderr
+        row = "\t_" * 8
+        (tmp_path / "a.conllu").write_text(f"1\tGo{row}\n2\t.{row}\n3\tNow{row}\n4\t.{row}\n\n")
+        (tmp_path / "a.jsonl").write_text('["Go", ".", "Now", "."]\n')  # whoever wrote these knew what a sentence is
+        assert "note:" not in run("embed", "-m", model, tmp_path / "a.conllu", tmp_path / "a.jsonl").stderr
+
 
 def _read(descriptor):
     try:
@@ -181,6 +239,16 @@ class TestInfo:
         done = run("info", f"{tmp_path / 'old/options.json'},{tmp_path / 'old/weights.hdf5'}", "--json")
         assert json.loads(done.stdout)["format"] == "hdf5"
 
+    @needs_shared
+    def test_a_folder_with_an_archive_and_options_for_it(self):
+        folder, options = FIXTURES / "allennlp_tagger_archive", FIXTURES / "allennlp/options.json"
+        without = run("info", folder, "--json")
+        assert "--options FILE" in without.stderr
+        done = run("info", folder, "--options", options, "--json")
+        assert done.stderr == ""
+        assert json.loads(done.stdout) == json.loads(without.stdout)
+        assert json.loads(done.stdout)["format"] == "allennlp"
+
 
 class TestMistakes:
     @pytest.mark.parametrize(
@@ -196,6 +264,15 @@ class TestMistakes:
             (["embed", "-m", "random-small", "--device", "toaster"], "toaster"),
             (["embed", "-m", "random-small", "--threads", "0"], "threads"),
             (["embed", "-m", "random-small", "--format", "pdf"], "pdf"),
+            (["embed", "-m", "random-small"], "<stdin>: there are no sentences in it"),
+            (["embed", "-m", "random-small", "nosuch.txt", "-o", "new/a.hdf5"], "nosuch.txt: cannot be opened"),
+            (["embed", "-m", "random-small", ".", "-o", "new/a.hdf5"], "Is a directory\nhint: name the files in it"),
+            (["embed", "-m", "random-small", "/dev/null", "-o", "new/a.hdf5"], "/dev/null: there are no sentences"),
+            (
+                ["embed", "-m", "random-small", "Why not?"],
+                "hint: files are read; a text itself comes by a pipe: echo 'Why not?' | ",
+            ),
+            (["elmo", "in.txt", "out.hdf5", "--all"], "here it is `embed`"),
             (["nonsense"], "nonsense"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,6 +1,7 @@
 """`finetune` as a shell sees it."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from models import lively, tiny
 
 from elmofire import LanguageModel, load_weights, save_weights
 from elmofire.cli import main
-from elmofire.cli.finetune import _share
+from elmofire.cli.options import share_of
 from elmofire.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary(["<S>", "</S>", "<UNK>", "the", ".", "cat", "dog", "owl", "sees", "hears", "fox", "mouse"])
@@ -77,6 +78,32 @@ def test_a_mistake_is_told_in_one_error(run):
         assert message in error
 
 
-def test_a_number_is_a_share_or_how_many_and_all_else_a_file():
-    assert [_share(given) for given in ("5%", "0.1", ".25", "200", "held.txt", "5%.txt")] == [0.05, 0.1, 0.25, 200, "held.txt", "5%.txt"]  # fmt: skip
-    assert isinstance(_share("200"), int)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("model", "--text", "a.txt", "epoch=2"),
+        ("model", "--text", "a.txt", "batch_tokens=0"),
+        ("model", "--text", "a.txt", "cells=12"),
+        ("model", "--text", "none.txt"),
+        ("model", "--text", "a.txt", "--held-out", "none.txt"),
+        ("model", "--text", "a.txt", "--held-out", "0"),
+        ("model", "--text", "a.txt", "--vocab", "none.txt"),
+        ("none", "--text", "a.txt"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_told_before_torch_is_imported(run, tmp_path, arguments):
+    program = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); from elmofire.cli import main; main()"
+    line = [sys.executable, "-c", program, "finetune", *arguments, "--output", "run"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "False\n")
+    assert done.stderr.startswith("error: ")
+    assert not list(tmp_path.glob("run*"))
+
+
+def test_a_number_is_a_share_or_how_many_and_all_else_neither():
+    shares = {"5%": 0.05, "0.1": 0.1, ".25": 0.25, "1.": 1.0, "1e-3": 1e-3, "2.5e-1%": 0.0025, "200": 200}
+    assert {given: share_of(given) for given in shares} == shares
+    assert isinstance(share_of("200"), int)
+    assert [share_of(given) for given in ("held.txt", "5%.txt", "nan", "inf", "-1", "", "%", "1%%")] == [None] * 8
+    assert share_of("9" * 5000) == float("inf")  # more digits than int() reads

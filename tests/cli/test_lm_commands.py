@@ -68,6 +68,12 @@ class TestPerplexity:
         assert found["events"] == 10
         assert "lanes as in 2018: 2," in found["convention"]
 
+    def test_paragraphs_are_noted_and_change_nothing(self, folder):
+        text = "the cat sat. the cat. The cat sat.\n" * 3
+        done = run("perplexity", "--model", folder / "model", text=text)
+        assert "note: 3 of the first 3 lines seem to hold several sentences" in done.stderr
+        assert done.stdout == run("perplexity", "--model", folder / "model", "--quiet", text=text).stdout
+
     def test_one_direction_leaves_the_other_null(self, folder):
         found = json.loads(run("perplexity", "--model", folder / "forward", folder / "text.txt", "--json").stdout)
         assert found["backward"] is None
@@ -84,7 +90,7 @@ class TestPerplexity:
         ("arguments", "said"),
         [
             (["--model", "headless", "text.txt"], "no language-model head"),
-            (["--model", "model", "empty.txt"], "no sentences to score"),
+            (["--model", "model", "empty.txt"], "empty.txt: there are no sentences in it"),
             (["--model", "model", "--lanes", "9", "text.txt"], "fewer sentences than the 9 lanes"),
             (["--model", "model", "--lanes", "0", "text.txt"], "0 is not in the range"),
             (["--model", "model", "missing.txt"], "missing.txt: cannot be opened"),
@@ -146,9 +152,15 @@ class TestScore:
         assert {len(row) for row in rows} == {6}
         assert [row[2] for row in rows[1:]] == ["<S>", "a\\tb\\nc", "\\ud800", "</S>", ""]
 
-    def test_no_text_has_no_rows(self, folder):
-        assert run("score", "--model", folder / "model", "--json", folder / "empty.txt").stdout == ""
-        assert len(run("score", "--model", folder / "model", folder / "empty.txt").stdout.splitlines()) == 1
+    def test_what_cannot_be_read_is_an_error_before_the_header(self, folder):
+        for file, said in (
+            (folder / "empty.txt", "empty.txt: there are no sentences in it"),
+            (folder / "missing.txt", "missing.txt: cannot be opened"),
+            ("the cat sat", "by a pipe: echo 'the cat sat' | elmofire score\n"),
+        ):
+            done = run("score", "--model", folder / "model", file)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert said in done.stderr
 
 
 class TestSubstitutes:
@@ -182,6 +194,11 @@ class TestSubstitutes:
             run("substitutes", "--model", folder / "model", "--json", "--pretokenized", "it's *the* cat.").stdout
         )
         assert found["tokens"] == ["it's", "the", "cat."]
+
+    def test_a_text_without_quotes_is_told_of_them(self, folder):
+        done = run("substitutes", "--model", folder / "model", "the", "*dog*", "sat")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert 'hint: put quotes around it: elmofire substitutes "the *dog* sat"' in done.stderr
 
     @pytest.mark.parametrize("text", ["the cat", "*the* *cat*", "*the cat*", ""])
     def test_a_text_without_one_marked_word_is_an_error(self, folder, text):

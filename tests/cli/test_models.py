@@ -132,6 +132,14 @@ class TestGet:
         assert code == 2
         assert "did you mean manylangs/" in err
 
+    def test_what_is_built_in_needs_no_fetching(self, run):
+        code, out, err = run("models", "get", "random-small")
+        assert (code, out) == (2, "")
+        assert (
+            err
+            == "error: random-small: is built in and has no files to fetch\nhint: it loads as it is: --model random-small\n"
+        )
+
     def test_offline_the_error_says_what_to_put_where(self, run, home, monkeypatch):
         monkeypatch.setenv("ELMOFIRE_OFFLINE", "1")
         code, _, err = run("models", "get", "basque")

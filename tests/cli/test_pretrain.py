@@ -102,6 +102,16 @@ def test_a_machine_that_would_take_days_is_told_so_before_the_start(run, corpus,
     assert lines.index(told) < min(number for number, line in enumerate(lines) if line.startswith("update "))
 
 
+def test_a_run_that_diverges_is_seen_to(run, corpus, tmp_path):
+    wild = ("optimizer.name=sgd", "rate=1e30", "clip=none", "warmup=0", "log_every=1", "updates=50")
+    code, _, said = run("pretrain", "tiny", *QUICK, *wild, "--data", corpus, "-o", tmp_path / "run", "--device", "cpu")
+    assert code == 2
+    lines = [line for line in said.splitlines() if line.startswith("update ")]
+    assert "loss not finite" in lines[-1]
+    assert not any(" loss 0." in line for line in lines)
+    assert "the last 10 updates were not finite" in said
+
+
 def test_programs_get_one_object_and_quiet_is_quiet(run, corpus, tmp_path):
     folder = tmp_path / "run"
     line = ("pretrain", "tiny", *QUICK, "--data", corpus, "-o", folder, "--device", "cpu", "--json", "--quiet")
@@ -131,7 +141,10 @@ def test_a_recipe_of_ones_own_is_a_file(run, corpus, tmp_path):
         ("tiny", ("updates=few",), "should be of type int"),
         ("nowhere.toml", (), "no such file"),
         ("finetune", (), "elmofire finetune MODEL"),
-        ("tiny", ("evaluate_on=dev",), "the corpus has heldout"),
+        ("tiny", ("evaluate_on=dev",), "the corpus has heldout\nhint: train.evaluate_on=none"),
+        ("tiny", ("memory_gb=8",), "only on a GPU is a run held to it"),
+        ("tiny", ("accumulate=5000",), "fewer parts, or more train.batch_tokens"),
+        ("tiny", ("reset=true",), "reset is true, but sentences always start with a zero state"),
     ],
 )
 def test_a_mistake_is_told_in_one_error_before_anything_is_trained(run, corpus, tmp_path, recipe, settings, message):
@@ -184,6 +197,7 @@ def test_a_run_loads_while_it_goes_on_and_says_how_to_go_on_when_interrupted(cor
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
+    assert "interrupted: this update is finished and saved" in said
     reached = max(int(entry.name) for entry in (folder / "checkpoints").iterdir())
     last = [line for line in said.splitlines() if line][-2:]
     assert last == [f"{folder}: the same line again goes on after update {reached:,}", "interrupted"]
@@ -346,3 +360,35 @@ def test_a_run_becomes_every_format_that_is_written(run, made, tmp_path):
     assert json.loads(told)["mean"] == pytest.approx(expected.mean)
     code, _, _ = run("embed", "--model", folder, "--quiet", "--output", tmp_path / "v.npz", tmp_path / "text.txt")
     assert code == 0
+
+
+def test_settings_written_as_options_are_explained(run, tmp_path):
+    code, _, error = run("pretrain", "tiny", "--batch-tokens", "3", "--data", tmp_path, "--output", tmp_path / "run")
+    assert (code, "batch_tokens=VALUE" in error) == (2, True)
+
+
+def test_between_the_lines_of_a_slow_run_a_terminal_sees_it_move(monkeypatch, capsys, tmp_path):
+    lines = RunLines(str(tmp_path), quiet=False)
+    lines({"kind": "made", "update": 1})
+    assert capsys.readouterr().err == ""  # a file would only grow
+    monkeypatch.setattr(lines._line, "terminal", True)
+    monkeypatch.setattr("os.get_terminal_size", lambda _stream: os.terminal_size((200, 24)))
+    monkeypatch.setattr("sys.stderr.fileno", lambda: 2)
+    lines({"kind": "made", "update": 1})
+    assert capsys.readouterr().err == "\rupdate 1 · figures follow"
+    clock = {"tokens_per_second": 100.0, "peak_share": 1.5, "seconds": 2.0}
+    lines(
+        {
+            "kind": "train",
+            "update": 20,
+            "loss": 5.0,
+            "softmax": "full",
+            "epoch": 0.1,
+            "skipped": 0,
+            "tokens": 200,
+            "clock": clock,
+        }
+    )
+    lines({"kind": "made", "update": 23})
+    last = capsys.readouterr().err.rpartition("\r")[2]
+    assert last == "update 23 · full loss 5.00 · 100 tokens/s · 100% of peak · epoch 0.1"

@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 import pickle
+import shutil
 import tarfile
 
 import h5py
@@ -472,12 +473,43 @@ def replicated(module, tensor_of):
     return replica
 
 
+class TestAddresses:
+    """Old code has the published addresses in it: they stand for what was fetched."""
+
+    PUBLISHED = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway_"
+
+    @pytest.fixture(autouse=True)
+    def home(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("ELMOFIRE_HOME", str(tmp_path / "home"))
+        return tmp_path / "home"
+
+    @pytest.mark.parametrize("folder", ["original", "original-lm"])
+    def test_the_fetched_copy_is_used(self, files, home, folder):
+        (home / "allenai" / folder).mkdir(parents=True)
+        for file in files:
+            shutil.copy(file, home / "allenai" / folder)
+        for name in ("softmax_weights.hdf5", "vocab.txt") if folder == "original-lm" else ():
+            (home / "allenai" / folder / name).write_text("not needed")
+        expected = vectors(Elmo(*files, 1))
+        assert_same(vectors(Elmo(f"{self.PUBLISHED}options.json", f"{self.PUBLISHED}weights.hdf5", 1)), expected)
+        embedder = ElmoTokenEmbedder()  # whose defaults are the other mirror's
+        assert_same([embedder.eval()(batch_to_ids(SENTENCES))], expected)
+
+    def test_what_is_not_here_names_the_command_that_fetches_it(self, files):
+        with pytest.raises(
+            ModelError, match=r"is allenai/original in the cat.*\nhint: .*elmofire models get allenai/original$"
+        ):
+            ElmoTokenEmbedder()
+        with pytest.raises(ModelError, match=r"elmofire models get allenai/pt$"):
+            Elmo(files[0], "http://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_weights.hdf5", 1)
+
+    def test_others_are_to_be_downloaded_by_hand(self, files):
+        with pytest.raises(ModelError, match=r"is an address that is not in the catalogue\nhint: download the files"):
+            Elmo("https://example.org/options.json", files[1], 1)
+
+
 class TestMistakes:
     def test_they_are_named(self, files, tmp_path):
-        with pytest.raises(InputError, match=r"is an address.*\nhint: download both files first"):
-            Elmo("https://example.org/options.json", files[1], 1)
-        with pytest.raises(InputError, match="is an address"):
-            ElmoTokenEmbedder()
         with pytest.raises(InputError, match="both needed"):
             Elmo(None, files[1], 1)
         with pytest.raises(ModelError, match="no such file"):
@@ -486,6 +518,9 @@ class TestMistakes:
             Elmo(*files, 1)(torch.ones(2, 3, 13, dtype=torch.long))
         with pytest.raises(InputError, match=r"\(3, 50\), but should have \(sentences, \.\., tokens, 50\)"):
             Elmo(*files, 1)(batch_to_ids([["a", "b", "c"]])[0])
+        for module in (Elmo(*files, 1), ElmoTokenEmbedder(*files), _ElmoBiLm(*files), _ElmoCharacterEncoder(*files)):
+            with pytest.raises(InputError, match=r"the input is list, .*\nhint: batch_to_ids\(sentences\)"):
+                module([["a", "b"]])
         ids = batch_to_ids([["a", "b", "c"]])
         ids[0, 1] = 0
         with pytest.raises(InputError, match="padding stands between tokens"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from models import FIXTURES, lively, needs_shared, tiny
 
-from elmofire import Embedder, InputError, load_weights, open_embeddings, save_weights
+from elmofire import Embedder, InputError, ModelError, load_weights, open_embeddings, save_weights
 from elmofire.compat.allennlp import ElmoEmbedder
 
 PUBLISHED = (FIXTURES / "allennlp/options.json", FIXTURES / "allennlp/lm_weights.hdf5")
@@ -112,7 +112,11 @@ def test_mistakes_leave_no_file(files, tmp_path):
     with pytest.raises(InputError, match="output_format"):
         elmo.embed_file(io.StringIO("a\n"), tmp_path / "out.hdf5", "middle")
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
-    with pytest.raises(InputError, match="is an address"):
+
+
+def test_the_old_defaults_name_what_to_fetch(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELMOFIRE_HOME", str(tmp_path))
+    with pytest.raises(ModelError, match="elmofire models get allenai/original"):
         ElmoEmbedder()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from models import lively, tiny
 
-from elmofire import Embedder, InputError, save_weights
+from elmofire import Embedder, InputError, ModelError, save_weights
 from elmofire.compat.tf_hub import Module, outputs
 from elmofire.formats.weights import LearnedMix
 
@@ -88,3 +88,19 @@ class TestModule:
             module(["a"], signature="tokens")
         with pytest.raises(InputError, match="the inputs have words"):
             module({"words": [["a"]]})
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (
+            "https://tfhub.dev/google/elmo/3",
+            "is google/elmo-3 in the catalogue.*\nhint: .*elmofire models get google/elmo-3$",
+        ),
+        ("https://tfhub.dev/google/elmo/2", "not in the catalogue; the nearest there is .*elmo/3, of google/elmo-3\n"),
+    ],
+)
+def test_an_address_names_the_catalogues_model(address, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("ELMOFIRE_HOME", str(tmp_path))
+    with pytest.raises(ModelError, match=said):
+        Module(address)

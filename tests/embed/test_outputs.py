@@ -154,6 +154,19 @@ class TestInterruption:
         assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed > 0
         assert len(open_embeddings(tmp_path / "v.npz")) == 60
 
+    @pytest.mark.parametrize("stamp", ["text 1", None])
+    def test_nothing_is_left_of_a_run_that_did_nothing(self, elmo, tmp_path, stamp):
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(TEXT, 3), tmp_path / "new/folder/v.npz", input_stamp=stamp)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_pieces_stay_without_a_lock_only_where_the_run_can_go_on(self, elmo, tmp_path):
+        for stamp, left in (("text 1", ["v.npz.parts"]), (None, [])):
+            folder = tmp_path / str(stamp)
+            with pytest.raises(KeyboardInterrupt):
+                embed_to_file(elmo, interrupted(TEXT, 40), folder / "v.npz", input_stamp=stamp)
+            assert [file.name for file in folder.glob("*")] == left
+
     def test_an_older_output_stays_until_the_new_one_is_whole(self, elmo, tmp_path):
         embed_to_file(elmo, [["old"]], tmp_path / "v.npz")
         with pytest.raises(KeyboardInterrupt):

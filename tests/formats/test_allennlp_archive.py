@@ -45,6 +45,15 @@ class TestPublishedArchive:
             np.testing.assert_array_equal(found.arrays[name], array)
         assert (found.config.forget_bias, expected.config.forget_bias) == (0.0, 1.0)
 
+    def test_a_folder_stands_for_the_only_archive_in_it(self, tmp_path):
+        for name in ("model.tar.gz", "best.th", "config.json", "metrics.json"):  # as AllenNLP's training leaves them
+            (tmp_path / name).write_bytes(ARCHIVE.read_bytes() if name == "model.tar.gz" else b"{}")
+        with pytest.warns(UserWarning, match=NO_OPTIONS):
+            assert load_weights(tmp_path).source.what == str(tmp_path / "model.tar.gz")
+        (tmp_path / "other.tgz").touch()
+        with pytest.raises(ModelError, match=r"model\.tar\.gz, other\.tgz\nhint: name the one you mean"):
+            load_weights(tmp_path)
+
     def test_with_its_options_nothing_is_taken_for_granted(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

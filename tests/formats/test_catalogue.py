@@ -178,6 +178,16 @@ def test_the_page_of_the_docs_is_current():
     assert between[1] == catalogue_table()
 
 
+def test_the_table_says_a_thing_once_that_holds_for_many():
+    table = catalogue_table()
+    assert table.count("UDPipe words of the CoNLL 2018 shared task") == 1
+    rows = table.splitlines()
+    assert sum(row.endswith("| as above |") and row.startswith("| `manylangs/") for row in rows) == len(MANYLANGS)
+    for entry in catalogue():
+        assert entry.source in table
+    assert max(map(rows.count, rows)) <= 3  # blank lines
+
+
 class TestCacheFolder:
     def test_the_user_chooses(self, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

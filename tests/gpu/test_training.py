@@ -1,5 +1,6 @@
 """Training on a GPU: graphs, exact resume, memory."""
 
+import os
 import random
 
 import numpy as np
@@ -11,8 +12,8 @@ from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.recipes import find_recipe
-from elmofire.train.run.loop import pretrain
-from elmofire.train.run.processes import joined
+from elmofire.train.run.loop import train
+from elmofire.train.run.ranks import joined
 from elmofire.train.run.session import Session
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")]
@@ -32,6 +33,9 @@ WAYS = {
     "sentences": ("reading=sentences",),
     "lanes": ("reading=lanes", "steps=8"),
     "resets": ("reading=lanes", "steps=8", "reset=true"),
+    "few lanes": ("reading=lanes", "steps=8", "batch_tokens=160"),
+    "lanes in parts": ("reading=lanes", "steps=8", "accumulate=2"),
+    "different text": ("text=different",),
     "full": ("softmax=full",),
     "parts": ("accumulate=2", "average=0.9"),
 }
@@ -65,7 +69,7 @@ def stepped(corpus, recipe, updates, *, graphs):
         for _ in range(updates):
             session.stepper(next(stream), 1e-2)
         torch.cuda.synchronize()
-        return session.parameters.weights.clone(), session.stepper.losses.clone()
+        return session.parameters.weights.clone(), session.stepper.losses.clone(), session.stepper.tokens.clone()
 
 
 @pytest.fixture
@@ -89,10 +93,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(corpus, way, tmp_path, repea
         if record["update"] == 17:
             raise ConnectionError
 
-    pretrain(recipe, data=corpus, output=tmp_path / "whole", device="cuda")
+    train(recipe, data=corpus, output=tmp_path / "whole", device="cuda")
     with pytest.raises(ConnectionError):
-        pretrain(recipe, data=corpus, output=tmp_path / "stopped", device="cuda", show=stop)
-    pretrain(recipe, data=corpus, output=tmp_path / "stopped", device="cuda")
+        train(recipe, data=corpus, output=tmp_path / "stopped", device="cuda", show=stop)
+    train(recipe, data=corpus, output=tmp_path / "stopped", device="cuda")
     one, other = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("whole", "stopped"))
     assert one.update == other.update == 24
     assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
@@ -131,8 +135,47 @@ def open_like(session):
     return open_stream(session.corpus, session.recipe, directions=2, row_multiple=128)
 
 
+def test_tokens_are_counted_on_the_device_as_the_stream_counts_them_and_only_with_finite_losses(corpus):
+    with joined("cuda") as ranks:
+        session = Session(recipe_of("updates=9", "text=different", "softmax=full"), Corpus.open(corpus), ranks)
+        updates, tokens = session.stream.updates(), np.zeros(2, np.int64)
+        assert session.stepper.tokens.tolist() == [0, 0]  # what was made ready left nothing
+        for number in range(9):
+            update = next(updates)
+            if number == 6:
+                session.bilm.arrays()["head.bias"].data.fill_(float("nan"))
+            session.stepper(update, 1e-2)
+            tokens += np.array(update.tokens) * (number < 6)
+        assert session.stepper.tokens.tolist() == tokens.tolist()
+        assert session.stepper.losses.isfinite().all()
+        assert int(session.stepper.skipped) == 3
+
+
+def test_fewer_lanes_than_a_tile_are_as_many_as_is_asked_for(corpus):
+    with joined("cuda") as ranks:
+        session = Session(recipe_of(*WAYS["few lanes"], "updates=1"), Corpus.open(corpus), ranks)
+        assert session.stream.shapes() == [(8, 20)]
+
+
+def test_as_many_graphs_are_made_as_memory_is_kept_for(corpus):
+    for way in ("sentences", "parts", "lanes in parts"):
+        with joined("cuda") as ranks:
+            session = Session(recipe_of(*WAYS[way], "updates=1"), Corpus.open(corpus), ranks)
+            made = [key for key, graph in session.stepper._gpu._graphs.items() if graph is not None]
+            assert len(made) - made.count("optimizer") == session.stream.number_of_ways
+
+
+def test_a_run_leaves_the_gpu_as_it_was(corpus, tmp_path):
+    torch.cuda.manual_seed(7)
+    before = torch.cuda.get_rng_state(), torch.cuda.current_device(), os.environ.get("PYTORCH_ALLOC_CONF")
+    train(recipe_of("updates=4"), data=corpus, output=tmp_path / "run", device="cuda")
+    after = torch.cuda.get_rng_state(), torch.cuda.current_device(), os.environ.get("PYTORCH_ALLOC_CONF")
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
 def test_it_learns(corpus, tmp_path):
-    pretrain(
+    train(
         recipe_of("updates=200", "rate=0.01", "evaluate_every=200"), data=corpus, output=tmp_path / "run", device="cuda"
     )
     losses = [record["loss"] for record in read_log(tmp_path / "run") if record["kind"] == "train"]

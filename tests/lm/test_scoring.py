@@ -152,6 +152,12 @@ class TestPerplexity:
         lm = on("cpu", MODELS["characters"])
         assert lm.perplexity(SENTENCES, lanes=1).unknown == lm.perplexity(SENTENCES).unknown
 
+    @pytest.mark.parametrize("directions", [("forward", "backward"), ("backward",)], ids=" ".join)
+    def test_a_long_token_is_counted_once_in_lanes_too(self, directions):
+        lm = on("cpu", model(directions=directions))
+        lm.perplexity([["the", "incomprehensibly", "cat"], ["the", "incomprehensibly"]], lanes=1)
+        assert lm.embedder.truncated == 2
+
     def test_empty_sentences_count_their_boundary(self):
         found = on("cpu", MODELS["characters"]).perplexity([[], []])
         assert (found.events, found.unknown) == (2, 0.0)

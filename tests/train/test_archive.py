@@ -1,7 +1,9 @@
 """What is packed is unpacked, byte for byte; pieces that are missing, damaged or of another archive are named."""
 
 import json
+import re
 import shutil
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -167,12 +169,94 @@ def test_a_broken_archive_says_which_piece(corpus, tmp_path, damage, message):
     assert [file.name for file in tmp_path.iterdir()] == ["archive"]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bytes": None}, "0.piece: damaged"),
+        ({"blake2b": None}, "0.piece: damaged"),
+        ({"piece": 0.5}, "0.piece: damaged"),
+        ({"piece": "0"}, "0.piece: damaged"),
+        ({"piece": True}, "0.piece: damaged"),
+        ({"piece": 10**15}, "piece 19 is missing; and 999,999,999,999,980 more"),
+        ({"piece": 21}, "piece 19 is missing; and 1 more"),
+        ({"piece": 20}, "piece 19 is missing\n"),
+    ],
+)
+def test_what_a_piece_says_of_itself_is_not_trusted(tmp_path, change, message):
+    header = {"kind": "elmofire corpus archive", "format": 1, "archive": "x", "piece": 0, "last": True, "bytes": 3}
+    header |= {"blake2b": blake2b(b"abc", digest_size=32).hexdigest(), **change}
+    header = {name: value for name, value in header.items() if value is not None}
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive/0.piece").write_bytes(json.dumps(header).encode() + b"\nabc")
+    with pytest.raises(DataError, match=re.escape(message)):
+        unpack(tmp_path / "archive", tmp_path / "back", processes=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["archive"]
+
+
+def frame(content: bytes, **header) -> bytes:
+    header = {"name": "words", "bytes": len(content), "raw": 3, **header}
+    line = json.dumps(header).encode()
+    return len(line).to_bytes(4, "little") + line + content
+
+
+WHOLE = {name: frame(compressed(b"abc"), name=name) for name in ("corpus.json", "vocab.txt", "words")}
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([frame(b"abc", raw=0.5)], "not as it was written"),
+        ([frame(b"abc", bytes=2.5)], "not as it was written"),
+        ([frame(b"abc", bytes=True)], "not as it was written"),
+        ([frame(b"abc", name=["words"])], "not as it was written"),
+        ([frame(b"abc", bytes=-1)], "not as it was written"),
+        ([(4096).to_bytes(4, "little") + b"[" * 4096], "not as it was written"),
+        ([(4097).to_bytes(4, "little") + b"{}" * 9999], "not as it was written"),
+        ([frame(b"abc")], "words: cannot be unpacked"),
+        ([frame(b"abc", bytes=10**6)], "ends in the middle"),
+        ([WHOLE["words"]], "has no corpus.json, vocab.txt"),
+        ([*WHOLE.values(), frame(compressed(b"\x80"), name="train-00000")], "train-00000: cannot be unpacked"),
+        ([*WHOLE.values(), frame(compressed(b"\7"), name="train-00000")], "train-00000: has words that"),
+        ([*WHOLE.values()], "not the corpus that was packed"),
+    ],
+)
+def test_what_an_archive_says_of_its_contents_is_not_trusted(tmp_path, frames, message):
+    (tmp_path / "archive").mkdir()
+    writer = pieces.PieceWriter(tmp_path / "archive", "x", 10_000)
+    for content in [*frames, bytes(4)]:
+        writer.write(content)
+    writer.close()
+    with pytest.raises(DataError, match=rf"(?s){re.escape(message)}.*\nhint: .*pack the corpus again"):
+        unpack(tmp_path / "archive", tmp_path / "back", processes=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.parametrize("damage", ["words", "checksum", "no checksum"])
+def test_an_archive_of_another_corpus_than_its_table_tells_is_refused(corpus, tmp_path, damage):
+    table = json.loads((corpus.folder / "corpus.json").read_text())
+    if damage == "checksum":
+        table["files"]["targets.npy"]["blake2b"] = "0" * 64
+    if damage == "no checksum":
+        del table["files"]["targets.npy"]["blake2b"]
+    words = "\n".join(corpus.spellings(range(corpus.words))).encode()
+    small = {"corpus.json": json.dumps(table).encode(), "vocab.txt": (corpus.folder / "vocab.txt").read_bytes()}
+    small["words"] = words.replace(b"w17", b"w\xff7") if damage == "words" else words
+    (tmp_path / "archive").mkdir()
+    writer = pieces.PieceWriter(tmp_path / "archive", "x", 1 << 20)
+    for name, data in small.items():
+        writer.write(frame(compressed(data), name=name, raw=len(data)))
+    writer.write(bytes(4))
+    writer.close()
+    with pytest.raises(DataError, match="archive: what it holds is not the corpus that was packed"):
+        unpack(tmp_path / "archive", tmp_path / "back", processes=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["archive"]
+
+
 @pytest.mark.parametrize("name", ["../evil-00000", "evil.sh", "words.counts.npy"])
 def test_an_archive_writes_nothing_that_a_corpus_has_not(tmp_path, name):
     (tmp_path / "archive").mkdir()
     writer = pieces.PieceWriter(tmp_path / "archive", "x", 10_000)
-    line = json.dumps({"name": name, "bytes": 3, "raw": 3}).encode()
-    writer.write(len(line).to_bytes(4, "little") + line + b"abc")
+    writer.write(frame(b"abc", name=name))
     writer.close()
     with pytest.raises(DataError, match="not as it was written"):
         unpack(tmp_path / "archive", tmp_path / "back", processes=1)

@@ -5,12 +5,14 @@ import re
 import resource
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+from filelock import FileLock
 
-from elmofire.errors import DataError, ElmofireError, InputError
+from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra
 from elmofire.train.corpus.prepare import Settings, prepare
-from elmofire.train.processes import Processes
+from elmofire.train.workers import Workers
 
 BAD = {
     "empty": (b"", "no sentence in"),
@@ -81,6 +83,10 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
         (["a.dat"], {"titles": "("}, "no regular expression"),
         (["a.dat"], {"vocabulary": 3}, "no room"),
         (["a.dat"], {"held_out": 1.5}, "share below 1"),
+        (["a.dat"], {"held_out": float("nan")}, "share below 1"),
+        (["a.dat"], {"vocabulary": "vocab.txt", "min_count": 2}, "vocab.txt is taken with all its words"),
+        (["a.dat"], {"ngram": 5}, "ngram is given, but no text to look for"),
+        (["a.dat"], {"drop_overlaps": True}, "drop_overlaps is given, but no text to look for"),
         (["a.dat"], {"sentences": "words"}, "should be split or lines"),
         (["a.dat", "a.dat"], {}, "given twice"),
         (["hf:"], {}, "no data set"),
@@ -94,8 +100,59 @@ def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, texts, wanted, messa
         (tmp_path / "a.conllu").write_text("1\tfine\n")
         (tmp_path / "a.jsonl").write_text('"fine"\n')
     with pytest.raises((InputError, DataError), match=re.escape(message)):
-        prepare(texts, "corpus", Settings(**wanted), processes=1)
+        prepare(texts, "corpus", Settings(**wanted), processes=1, progress=never)
     assert not (tmp_path / "corpus").exists()
+
+
+def never(sentences, tokens):
+    pytest.fail("text was tokenized before its settings were looked at")
+
+
+@pytest.mark.parametrize("lines", ["", " \n\n", "= Title =\n"])
+@pytest.mark.parametrize("others", [(), ("more.txt",)])
+def test_a_split_without_a_sentence_is_told_before_the_text_is_read(tmp_path, lines, others):
+    (tmp_path / "text.txt").write_text("fine\n")
+    (tmp_path / "more.txt").write_text("fine too\n")
+    (tmp_path / "empty.txt").write_text(lines)
+    given = {"dev": [str(tmp_path / name) for name in ("empty.txt", *others)]}
+    call = partial(prepare, [str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(titles="^="), processes=1)
+    if others:  # the split is not empty then
+        assert call(held_out_texts=given).heldout["dev"].sentences == 1
+        return
+    with pytest.raises(DataError, match=r"no sentence in .*empty\.txt, the text of the split dev\nhint: "):
+        call(held_out_texts=given, progress=never)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty.txt", "more.txt", "text.txt"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_extra_that_is_missing_is_told_before_the_text_is_read_and_nothing_is_left(tmp_path, monkeypatch, processes):
+    monkeypatch.setitem(sys.modules, "bz3", None)
+    names = ["a.txt", "b.txt.bz3"]
+    for name in names:
+        (tmp_path / name).write_text("fine\n")
+    texts = [str(tmp_path / name) for name in names]
+    with pytest.raises(MissingExtra, match=r"b\.txt\.bz3: reading \.bz3 files needs an extra"):
+        prepare(texts, tmp_path / "corpus", processes=processes, progress=never)
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
+
+
+def test_a_prepared_corpus_is_no_text(tmp_path):
+    (tmp_path / "text.txt").write_text("fine\n")
+    prepare([str(tmp_path)], tmp_path / "corpus", processes=1)
+    with pytest.raises(
+        InputError, match=r"(?s)corpus: is a corpus that was prepared already\nhint: .*--data .*corpus "
+    ):
+        prepare([str(tmp_path / "corpus")], tmp_path / "again", processes=1)
+    assert not list(tmp_path.glob("again*"))
+    prepare([str(tmp_path)], tmp_path / "corpus", processes=1)  # the same again: the one inside is left out
+    (tmp_path / "corpus.json").write_text("{}")  # somebody else's
+    assert prepare([str(tmp_path)], tmp_path / "other", processes=1).train.sentences == 1
+
+
+def test_two_at_once_are_told_what_to_do(tmp_path):
+    (tmp_path / "text.txt").write_text("fine\n")
+    with FileLock(tmp_path / "corpus.lock"), pytest.raises(DataError, match=r"another process .*\nhint: wait"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", processes=1)
 
 
 def test_bad_evaluation_text_is_told_before_the_text_is_read(tmp_path):
@@ -139,7 +196,7 @@ def test_a_full_disk_ends_it_with_one_line_and_the_same_line_goes_on(tmp_path, p
 
 
 def test_a_worker_that_is_killed_is_an_error_not_a_wait():
-    with Processes(2) as workers:
+    with Workers(2) as workers:
         for process in workers._started:
             process.kill()
             process.wait()
@@ -148,7 +205,7 @@ def test_a_worker_that_is_killed_is_an_error_not_a_wait():
 
 
 def test_results_come_in_order_and_errors_as_they_were():
-    with Processes(2) as workers:
+    with Workers(2) as workers:
         assert list(workers.map(int, [(str(n),) for n in range(50)])) == list(range(50))
-    with Processes(2) as workers, pytest.raises(ValueError, match="invalid literal"):
+    with Workers(2) as workers, pytest.raises(ValueError, match="invalid literal"):
         list(workers.map(int, [("1",), ("x",), ("3",)]))

@@ -1,6 +1,11 @@
 """`finetune`: every kind of model that has a head learns a domain, keeps what it is, and is never made worse."""
 
+import math
+import os
 import random
+import shutil
+import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +13,14 @@ import pytest
 from models import FIXTURES, lively, needs_shared, tiny, words_only
 
 from elmofire import LanguageModel, load_weights, pretrain, save_weights
-from elmofire.errors import DataError, InputError, ModelError, RecipeError
+from elmofire.errors import DataError, InputError, MissingExtra, ModelError, RecipeError
 from elmofire.text.vocabulary import Vocabulary
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.log import read_log
 from elmofire.train.finetune import finetune, perplexities
+from elmofire.train.new_head import with_new_head
+from elmofire.train.recipes import find_recipe
 
 VOCABULARY = FIXTURES / "bilm-tf/train/vocab.txt"
 WORDS = [
@@ -161,7 +168,66 @@ def test_a_new_vocabulary_gets_a_new_head_on_the_same_body(model, text, tmp_path
     assert words[:3] == ["<S>", "</S>", "<UNK>"]
     assert set(words[3:]) == set(text.read_text(encoding="utf-8").split())
     before, after = perplexities(tmp_path / "run")
-    assert after["mean"] < before["mean"] / 2
+    assert after["mean"] < 0.8 * before["mean"]
+
+
+def test_the_words_of_the_old_head_keep_their_rows_and_the_others_share_that_of_the_unknown(model, text, tmp_path):
+    text.write_text(
+        "\n".join(f"{line} worms , worms and bees" for line in domain_lines(20, 5)) + "\n", encoding="utf-8"
+    )
+    tuned(model, text, tmp_path / "run", "updates=1", vocab="new")
+    corpus = Corpus.open(tmp_path / "run.corpus")
+    old, new = load_weights(model), with_new_head(load_weights(model), corpus)
+    top = np.random.default_rng(1).normal(size=old.config.projection)
+    was, now = (dict(zip(one.vocabulary.words, one.arrays["head.weight"] @ top + one.arrays["head.bias"], strict=True)) for one in (old, new))  # fmt: skip
+    kept = [word for word in now if word in was and word != "<UNK>"]
+    assert {"words", "<S>", "</S>"} <= set(kept)
+    assert [now[word] for word in kept] == pytest.approx([was[word] for word in kept])
+    others = {word: np.exp(now[word] - was["<UNK>"]) for word in now if word not in kept}
+    counts = {"worms": 80, "bees": 40, "and": 40, "<UNK>": 0}  # in both directions
+    assert others == pytest.approx({word: (count + 1) / 164 for word, count in counts.items()}, rel=1e-4)
+
+
+def unigram_perplexity(text, held) -> float:
+    """Of both directions together, as each word is counted once more than it is there; the text has all words of what is held out."""
+    sentences = text.read_text(encoding="utf-8").splitlines()
+    counts = Counter(word for line in sentences for word in 2 * line.split())
+    counts.update({"<S>": len(sentences), "</S>": len(sentences), "<UNK>": 0})
+    total = sum(counts.values()) + len(counts)
+    lines = held.read_text(encoding="utf-8").splitlines()
+    words = [word for line in lines for word in [*line.split(), "</S>"]]  # <S> has the same share
+    return math.exp(-sum(math.log((counts[word] + 1) / total) for word in words) / len(words))
+
+
+def test_a_new_head_begins_with_how_frequent_the_words_are_and_goes_on_from_there(text, tmp_path):
+    save_weights(lively(tiny(), seed=4), tmp_path / "headless")
+    said = []
+    settings = ["batch_tokens=200", "optimizer.warmup=0"]  # and the recipe's own rate and length for such a head
+    options = {"held_out": str(text.with_name("held.txt")), "device": "cpu", "show": said.append}
+    run = finetune(tmp_path / "headless", [str(text)], output=tmp_path / "run", settings=settings, **options)
+    before, after = perplexities(run)
+    assert before["mean"] == pytest.approx(unigram_perplexity(text, text.with_name("held.txt")), rel=1e-4)
+    assert before["forward"] == pytest.approx(before["backward"], rel=1e-4)
+    assert after["mean"] < before["mean"]
+    recipe = find_recipe(run / "recipe.toml")
+    assert (recipe.optimizer.rate, recipe.train.epochs) == (1e-3, 3)
+    assert "knows how frequent they are and no more: optimizer.rate is 0.001 and epochs are 3" in said[0]["text"]
+    tuned(tmp_path / "headless", text, tmp_path / "other", "rate=0.02", "updates=20")
+    recipe = find_recipe(tmp_path / "other/recipe.toml")
+    assert (recipe.optimizer.rate, recipe.train.epochs, recipe.train.updates) == (0.02, None, 20)
+    before, after = perplexities(tmp_path / "other")
+    assert after["mean"] < 0.9 * before["mean"]
+
+
+@needs_shared
+def test_the_weights_of_2018_without_a_head_learn_by_the_default_recipe(tmp_path):
+    """Random rows once made them worse than any unigram, and trained the body to please them."""
+    lines = [line for seed in range(3) for line in domain_lines(400, seed)]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = finetune(FIXTURES / "allennlp", [str(tmp_path / "text.txt")], output=tmp_path / "run", device="cpu")
+    before, after = perplexities(run)
+    assert before["mean"] < len(load_weights(run).vocabulary)  # that of words of one frequency
+    assert after["mean"] < 0.95 * before["mean"]
 
 
 def test_a_model_without_a_head_gets_one(text, tmp_path):
@@ -244,6 +310,26 @@ def test_words_that_are_split_already_stay_so_for_a_model_that_splits_at_spaces(
     assert corpus.spellings(corpus.train.sentence(0))[-1].endswith(".")
 
 
+def test_words_are_split_by_the_model_s_own_tokenizer_though_its_language_has_another(model, text, tmp_path):
+    plain = replace(load_weights(model).tokenizer, name="plain")
+    save_weights(replace(load_weights(model), tokenizer=plain), tmp_path / "plain")
+    text.write_text("\n".join(f"I can't use {line}" for line in domain_lines(20, 5)) + "\n")
+    for _ in range(2):
+        tuned(tmp_path / "plain", text, tmp_path / "run", "updates=1")
+    corpus = Corpus.open(tmp_path / "run.corpus")
+    assert corpus.tokenizer == load_weights(tmp_path / "run").tokenizer == plain
+    assert corpus.spellings(corpus.train.sentence(0))[:4] == ["I", "can", "'", "t"]  # "ca", "n't" is penn's
+
+
+def test_text_that_has_changed_since_it_was_prepared_is_not_trained_on_as_it_was(model, text, tmp_path):
+    tuned(model, text, tmp_path / "run", "updates=1")
+    shutil.rmtree(tmp_path / "run")
+    text.write_text(text.read_text().replace("words", "worms"))  # as many bytes
+    later = (tmp_path / "run.corpus/corpus.json").stat().st_mtime_ns + 10**9
+    os.utime(text, ns=(later, later))
+    refused(tmp_path, DataError, r"run\.corpus: a corpus is there, but older than .*text\.txt", model, text)
+
+
 def refused(tmp_path, error, match, model, text, *settings, **options):
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(error, match=match):
@@ -269,10 +355,30 @@ def test_a_head_without_a_vocabulary_is_refused_with_both_ways_out(text, tmp_pat
     refused(tmp_path, ModelError, "--vocab FILE.*--vocab new", FIXTURES / "tf_checkpoint", text)
 
 
+@pytest.mark.parametrize("setting", ["evaluate_on=dev", "memory_gb=8", "accumulate=5000"])
+def test_text_that_was_prepared_for_a_run_that_cannot_begin_does_not_stay(model, text, tmp_path, setting):
+    with pytest.raises(RecipeError, match=setting.partition("=")[0]):
+        tuned(model, text, tmp_path / "run", "updates=2", setting)
+    assert not list(tmp_path.glob("run.*"))
+    tuned(model, text, tmp_path / "run", "updates=2")
+    with pytest.raises(DataError, match="another recipe"):  # a run that has begun needs its text
+        tuned(model, text, tmp_path / "run", "updates=3")
+    assert (tmp_path / "run.corpus/corpus.json").is_file()
+
+
+def test_an_extra_that_is_missing_leaves_nothing(model, text, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bz3", None)
+    text.rename(tmp_path / "text.bz3")
+    refused(tmp_path, MissingExtra, r"text\.bz3: reading \.bz3", model, tmp_path / "text.bz3")
+
+
 def test_what_cannot_be_done_is_said_before_anything_is_made(model, text, tmp_path):
+    refused(tmp_path, InputError, "the device 'mps' cannot be used", model, text, device="mps")
     refused(tmp_path, RecipeError, "sizes are those of the model", model, text, "cells=24")
     refused(tmp_path, RecipeError, "did you mean `train.epochs`", model, text, "epoch=2")
     refused(tmp_path, InputError, "some text should be held out", model, text, held_out=0)
     refused(tmp_path, InputError, "no such file", model, text, held_out="nowhere.txt")
+    text.with_name("held.txt").write_text(" \n")
+    refused(tmp_path, DataError, r"no sentence in .*held\.txt", model, text)
     text.write_text("one line\n")
     refused(tmp_path, DataError, "(?s)would be held out.*--held-out FILE", model, text, held_out=0.5)

@@ -48,9 +48,9 @@ def test_kills_leave_no_trace(tmp_path, processes, kills):
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 9, 20])
-def test_an_interrupted_run_says_so_and_goes_on(tmp_path, blocks):
+def test_an_interrupted_run_says_so_and_how_to_go_on(tmp_path, blocks):
     (tmp_path / "text.txt").write_text("".join(f"word{n % 977} word{n}\n" for n in range(60_000)))
-    command = [sys.executable, "-c", PROGRAM, "prepare", str(tmp_path / "text.txt"), "-q", "--processes", "2", "-o"]
+    command = [sys.executable, "-c", PROGRAM, "prepare", str(tmp_path / "text.txt"), "--processes", "2", "-o"]
     process = subprocess.Popen(
         [*command, str(tmp_path / "c")], stderr=subprocess.PIPE, start_new_session=True, text=True
     )
@@ -59,7 +59,8 @@ def test_an_interrupted_run_says_so_and_goes_on(tmp_path, blocks):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
     _, said = process.communicate()
     assert process.returncode == 130
-    assert said.strip() == "interrupted"
+    assert said.split("\n")[0] == f"{tmp_path / 'c'}: the same line again goes on where this one was"
+    assert said.split()[-1] == "interrupted"
     subprocess.run([*command, str(tmp_path / "c")], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([*command, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
     assert contents(tmp_path / "c") == contents(tmp_path / "whole")

@@ -149,7 +149,7 @@ class TestSettings:
             ("clip=none", "optimizer", "clip", None),
             ("average=null", "optimizer", "average", None),
             ("betas=[0.8, 0.9]", "optimizer", "betas", (0.8, 0.9)),
-            ("reset=true", "data", "reset", True),
+            ("deterministic=true", "train", "deterministic", True),
             ("lengths=[8, 16]", "data", "lengths", (8, 16)),
             ("batch_tokens=1_024", "train", "batch_tokens", 1024),
             ("dropout.layers=0.25", "dropout", "layers", 0.25),
@@ -209,9 +209,51 @@ class TestSettings:
         assert "`nonsense`" in said
         assert "`data` is 5, but should be a section" in said
 
-    def test_values_out_of_bounds_are_the_recipes_own_errors(self):
-        assert "tiny.toml: `optimizer`: rate is -1" in said_by(find_recipe, "tiny", ["rate=-1"])
-        assert "`model.head` is given" in said_by(find_recipe, "tiny", ["head=5"])
+    def test_values_out_of_bounds_are_blamed_on_what_gave_them(self, tmp_path):
+        assert said_by(find_recipe, "tiny", ["seed=3", "rate=-1"]).startswith("rate=-1: `optimizer`: rate is -1, but")
+        assert said_by(find_recipe, "tiny", ["head=5"]).startswith("head=5: `model.head` is given")
+        both = said_by(find_recipe, "small", ["updates=7", "rate=-1", "seed=3", "epochs=3"])
+        assert both.startswith("updates=7, rate=-1, epochs=3: ")
+        (tmp_path / "mine.toml").write_text("[optimizer]\nrate = -1\n")  # and no word of how long
+        said = said_by(find_recipe, tmp_path / "mine.toml", ["updates=7", "seed=3"])
+        assert said == f"{tmp_path / 'mine.toml'}: `optimizer`: rate is -1, but should be positive"
+
+    @pytest.mark.parametrize(
+        ("key", "meant"),
+        [
+            ("learning_rate", "optimizer.rate"),
+            ("lr", "optimizer.rate"),
+            ("optimizer.lr", "optimizer.rate"),
+            ("train.batch_size", "train.batch_tokens"),
+        ],
+    )
+    def test_what_other_programs_call_a_setting_is_known(self, key, meant):
+        assert f"unknown setting `{key}`, did you mean `{meant}`?" in said_by(find_recipe, "tiny", [f"{key}=1"])
+
+    def test_where_settings_are_listed_is_said_where_one_is_unknown(self):
+        said = said_by(find_recipe, "tiny", ["nonsense=1"])
+        assert said.startswith("unknown setting `nonsense`\nhint: `elmofire recipes NAME` ")
+        assert PAGE.relative_to(Path(__file__).parents[2]).as_posix() in said
+        assert "hint" not in said_by(find_recipe, "tiny", ["rate=fast"])
+
+    def test_what_would_have_no_effect_is_refused(self):
+        assert "reset is true, but sentences" in said_by(find_recipe, "small", ["reset=true"])
+        assert "reset is true, but sentences" in said_by(find_recipe, "en-small", ["reading=sentences", "reset=true"])
+        for name in ("adagrad", "sgd"):
+            said = said_by(find_recipe, "small", [f"optimizer.name={name}", "weight_decay=0.1"])
+            assert f"weight_decay is 0.1, but {name} has none" in said
+        assert find_recipe("small", ["reading=lanes", "reset=true", "weight_decay=0.1"]).data.reset
+
+    @pytest.mark.parametrize("name", recipe_names())
+    def test_a_recipes_own_settings_do_not_stand_in_the_way_of_others(self, name, tmp_path):
+        text = recipe_file(name).read_text().replace("weight_decay = 0.0", "weight_decay = 0.1")
+        (tmp_path / "mine.toml").write_text(text)
+        assert not find_recipe(name, ["reading=sentences"]).data.reset
+        kept = find_recipe(name, ["reading=lanes", "optimizer.name=adamw"])
+        assert kept.data.reset == find_recipe(name).data.reset
+        for optimizer in ("adamw", "adagrad", "sgd"):
+            changed = find_recipe(tmp_path / "mine.toml", [f"optimizer.name={optimizer}"]).optimizer
+            assert changed.weight_decay == (0.1 if optimizer == "adamw" and "weight_decay" in text else 0.0)
 
     @settings(deadline=None)
     @given(st.text(), st.text())

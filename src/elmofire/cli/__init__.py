@@ -21,10 +21,24 @@ from elmofire.cli.pretrain import pretrain
 from elmofire.cli.recipes import recipes
 from elmofire.cli.score import score
 from elmofire.cli.substitutes import substitutes
-from elmofire.errors import ElmofireError
+from elmofire.errors import ElmofireError, InputError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """Those below; and who asks for AllenNLP's `elmo` hears what it is called here."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "elmo":
+            raise InputError(
+                "`elmo` was AllenNLP's command; here it is `embed`, which takes the old flags",
+                hint="elmofire embed IN --output OUT.hdf5 --pretokenized --all",
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="elmofire", message="%(prog)s %(version)s")
 def cli() -> None:
     """Contextual word vectors from bidirectional language models."""

@@ -20,12 +20,12 @@ from elmofire.cli.options import (
     quiet_option,
     threads_option,
 )
+from elmofire.cli.progress import Progress, counted
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
     from elmofire.formats.weights import Array
 
@@ -78,11 +78,10 @@ def embed(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Embed sentences, one a line, from FILEs (text, .conllu, .jsonl; also .gz, .bz2, .xz) or stdin.
+    """Embed sentences, one a line, from FILEs (text, .conllu, .jsonl; also .gz, .xz, .bz2, .zst, .bz3) or stdin.
 
     An interrupted run that reads files and writes OUT goes on where it was when the same command is given again.
     """
-    from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
     from elmofire.formats import load_weights
 
@@ -99,7 +98,7 @@ def embed(
     resumed = 0
     try:
         if output is None:
-            for tokens, vectors in elmo.stream(inputs.sentences(elmo), **wanted, progress=progress):
+            for tokens, vectors in elmo.stream(inputs.sentences(elmo, progress), **wanted, progress=progress):
                 for part in _json_line(tokens, vectors, dtype):
                     click.echo(part, nl=False)
         else:
@@ -108,7 +107,7 @@ def embed(
             stamp = inputs.stamp()
             report = embed_to_file(
                 elmo,
-                inputs.sentences(elmo),
+                inputs.sentences(elmo, progress),
                 Path(output),
                 **wanted,
                 dtype=dtype,
@@ -119,7 +118,8 @@ def embed(
             )
             resumed = report.resumed
     except KeyboardInterrupt:
-        if output is not None and inputs.stamp() is not None:
+        progress.clear()
+        if output is not None and Path(f"{output}.parts").is_dir():
             click.echo(f"the same command goes on where it was: what is done lies in {output}.parts", err=True)
         raise
     finally:
@@ -166,7 +166,7 @@ def _layers(text: str) -> str | int | list[float]:
 
 def _tell(
     elmo: "Embedder",
-    progress: "Progress",
+    progress: Progress,
     read: list[int],
     resumed: int,
     output: str | None,
@@ -179,8 +179,8 @@ def _tell(
     if not quiet:
         earlier = f" ({resumed:,} of them from an earlier run)" if resumed else ""
         click.echo(
-            f"{sentences:,} sentences{earlier}, {tokens:,} tokens in {progress.seconds:.1f} s ({progress.rate:,.0f} tokens/s)"
-            + (f" -> {output}" if output else ""),
+            f"{counted(sentences, 'sentence')}{earlier}, {counted(tokens, 'token')} in {progress.seconds:.1f} s "
+            f"({progress.rate:,.0f} tokens/s)" + (f" -> {output}" if output else ""),
             err=True,
         )
         note_truncated(elmo)

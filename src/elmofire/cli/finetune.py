@@ -4,11 +4,11 @@ import re
 
 import click
 
-from elmofire.cli.options import device_option, json_option, model_of, quiet_option
-from elmofire.cli.training import RunLines, run_option, settings_argument, tell_result
+from elmofire.cli.options import device_option, json_option, model_of, quiet_option, share_of
+from elmofire.cli.training import RunLines, WithSettings, run_option, settings_argument, tell_result
 
 
-@click.command(short_help="Go on training a model on your text.")
+@click.command(cls=WithSettings, short_help="Go on training a model on your text.")
 @click.argument("model")
 @settings_argument
 @click.option("--text", required=True, multiple=True, metavar="FILE...", help="As `elmofire prepare` takes it.")
@@ -46,14 +46,12 @@ def finetune(
     beside the run, in RUN.corpus. The same line again goes on where a run was interrupted or killed.
     """
     from elmofire.cli.progress import Progress
-    from elmofire.train.pretrain import require_torch
-
-    require_torch()
     from elmofire.train.finetune import finetune as train
     from elmofire.train.finetune import perplexities as before_and_after
 
     changes = [one for one in settings if re.match(r"[a-z_.]+\s*=", one)]
     more = [one for one in settings if one not in changes]  # a shell's pattern after --text gives many
+    share = share_of(held_out)
     lines = RunLines(output, quiet=quiet)
     reading = Progress(total=None, quiet=quiet or not lines.first)
 
@@ -67,7 +65,7 @@ def finetune(
                 model_of(model),
                 [*text, *more],
                 output=output,
-                held_out=_share(held_out),
+                held_out=held_out if share is None else share,
                 vocab=vocab,
                 device=device,
                 settings=changes,
@@ -79,11 +77,3 @@ def finetune(
     if lines.first:
         before, after = before_and_after(output)
         tell_result(output, lines, as_json=as_json, quiet=quiet, before=before, after=after)
-
-
-def _share(given: str) -> float | int | str:
-    """A number is a share or how many; anything else names a file."""
-    if given.isdecimal():
-        return int(given)
-    number = re.fullmatch(r"(\d*\.?\d+)(%?)", given)
-    return given if number is None else float(number[1]) / (100 if number[2] else 1)

@@ -4,14 +4,15 @@ import json
 
 import click
 
-from elmofire.cli.options import json_option, model_of
+from elmofire.cli.options import json_option, model_of, options_option
 
 
 @click.command(short_help="What a model is.")
 @click.argument("model", default="en-small")
+@options_option
 @json_option
-def info(model: str, as_json: bool) -> None:
-    """Describe MODEL: a name, a folder, or OPTIONS,WEIGHTS."""
+def info(model: str, options: str | None, as_json: bool) -> None:
+    """Describe MODEL: a name, a folder, an archive, or OPTIONS,WEIGHTS."""
     import importlib.metadata
     import platform
 
@@ -21,13 +22,14 @@ def info(model: str, as_json: bool) -> None:
     from elmofire.embed.device import cuda_devices
     from elmofire.embed.embedder import Embedder
     from elmofire.engine.compiled import library
+    from elmofire.formats import load_weights
     from elmofire.formats.catalogue import cache_folder
 
     try:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch = None
-    described = Embedder.load(model_of(model), device="cpu").info()
+    described = Embedder(load_weights(model_of(model), options=options), device="cpu").info()
     del described["truncated"]
     here = {
         "elmofire": __version__,

@@ -55,6 +55,8 @@ def get(name: str, quiet: bool) -> None:
     """
     from elmofire.formats import names
 
+    if name == names.RANDOM_SMALL:
+        raise InputError(f"{name}: is built in and has no files to fetch", hint=f"it loads as it is: --model {name}")
     found = names.model_named(name, quiet=quiet)
     if found is None:
         raise names.unknown_model(name)

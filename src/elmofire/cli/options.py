@@ -1,5 +1,6 @@
 """What several commands take."""
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,18 @@ def model_of(text: str) -> str | tuple[str, str]:
     """`OPTIONS.json,WEIGHTS.hdf5` is a pair; anything else a name or a folder."""
     options, comma, weights = text.partition(",")
     return (options, weights) if comma and (options.endswith(".json") or weights.endswith(".json")) else text
+
+
+def share_of(text: str) -> float | int | None:
+    """`5%` or `0.05` is a share, `200` is how many; None is neither.
+
+    >>> share_of("5%"), share_of("0.05"), share_of("200"), share_of("held.txt")
+    (0.05, 0.05, 200, None)
+    """
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    number = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)(%?)", text)
+    return None if number is None else float(number[1]) / (100 if number[2] else 1)
 
 
 def load_language_model(model: str, vocab: str | None, device: str, threads: int | None) -> "LanguageModel":

@@ -51,11 +51,11 @@ def perplexity(
     """
     from elmofire.cli.progress import Progress
 
-    lm = load_language_model(model, vocab, device, threads)
     inputs = Inputs(files or ("-",), input_format, pretokenized)
+    lm = load_language_model(model, vocab, device, threads)
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
     try:
-        found = lm.perplexity(inputs.sentences(lm.embedder), lanes=lanes, progress=progress)
+        found = lm.perplexity(inputs.sentences(lm.embedder, progress), lanes=lanes, progress=progress)
     finally:
         progress.clear()
     if not quiet:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from elmofire.cli.options import json_option, pretokenized_option, quiet_option
+from elmofire.cli.options import json_option, pretokenized_option, quiet_option, share_of
 from elmofire.errors import InputError
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -129,14 +129,17 @@ def text(
         if not (name and equals and path):
             raise InputError(f"--held-out-text is {given!r}, but should be NAME=TEXT")
         held_out_texts.setdefault(name, []).append(path)
-    held_out_name, equals, share = held_out.rpartition("=")
+    held_out_name, equals, number = held_out.rpartition("=")
+    share = share_of(number)
+    if share is None:
+        raise InputError(f"--held-out is {number!r}, but should be a share as 0.01 or 1%, or a number of documents")
     settings = Settings(
         language=language,
         pretokenized=pretokenized,
         sentences=sentences,
         documents=documents,
         titles=titles,
-        held_out=_share(share),
+        held_out=share,
         held_out_name=held_out_name if equals else "heldout",
         vocabulary=int(vocabulary) if vocabulary.isdecimal() else vocabulary,
         min_count=min_count,
@@ -158,6 +161,11 @@ def text(
         corpus = prepare_corpus(
             texts, output, settings, held_out_texts=held_out_texts, processes=processes, progress=progress, note=note
         )
+    except KeyboardInterrupt:
+        progress.clear()
+        if not quiet:
+            click.echo(f"{output}: the same line again goes on where this one was", err=True)
+        raise
     finally:
         progress.clear()
     if as_json:
@@ -204,17 +212,6 @@ def unpack(archive: str, corpus: str, processes: int | None) -> None:
 
     unpack_corpus(archive, corpus, processes=processes)
     click.echo(str(Path(corpus)))
-
-
-def _share(given: str) -> float | int:
-    try:
-        if given.isdecimal():
-            return int(given)
-        return float(given[:-1]) / 100 if given.endswith("%") else float(given)
-    except ValueError:
-        raise InputError(
-            f"--held-out is {given!r}, but should be a share as 0.01 or 1%, or a number of documents"
-        ) from None
 
 
 def _bytes(given: str) -> int:

@@ -3,10 +3,10 @@
 import click
 
 from elmofire.cli.options import device_option, json_option, quiet_option
-from elmofire.cli.training import RunLines, run_option, settings_argument, tell_result
+from elmofire.cli.training import RunLines, WithSettings, run_option, settings_argument, tell_result
 
 
-@click.command(short_help="Train a model on a corpus.")
+@click.command(cls=WithSettings, short_help="Train a model on a corpus.")
 @click.argument("recipe")
 @settings_argument
 @click.option("--data", required=True, metavar="CORPUS", help="A folder that `elmofire prepare` has made.")

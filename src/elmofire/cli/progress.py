@@ -64,15 +64,29 @@ class Progress:
         return self.tokens / max(self.seconds, 1e-9)
 
     def line(self) -> str:
-        text = f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.rate:,.0f} tokens/s"
+        text = f"{counted(self.sentences, 'sentence')}, {counted(self.tokens, 'token')}, {self.rate:,.0f} tokens/s"
         if self._total and self._made:
             left = max(self._total - self.sentences, 0) * self.seconds / self._made
             text += f", {100 * self.sentences / self._total:.0f}%, {clock_time(left)} left"
         return text
 
+    def note(self, text: str) -> None:
+        """Say something on a line of its own."""
+        self._line.clear()
+        if not self._quiet:
+            click.echo(text, err=True)
+
     def clear(self) -> None:
         """Leave no moving line behind."""
         self._line.clear()
+
+
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "sentence"), counted(2000, "sentence")
+    ('1 sentence', '2,000 sentences')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def clock_time(seconds: float) -> str:

@@ -54,13 +54,13 @@ def score(
     """
     from elmofire.cli.progress import Progress
 
-    lm = load_language_model(model, vocab, device, threads)
     inputs = Inputs(files or ("-",), input_format, pretokenized)
+    lm = load_language_model(model, vocab, device, threads)
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
-    if not as_json:
-        click.echo("\t".join(COLUMNS))
     try:
-        for number, found in enumerate(lm.stream(inputs.sentences(lm.embedder), progress=progress), 1):
+        for number, found in enumerate(lm.stream(inputs.sentences(lm.embedder, progress), progress=progress), 1):
+            if number == 1 and not as_json:
+                click.echo("\t".join(COLUMNS))
             if as_json:
                 totals = {"forward_total": found.forward_total, "backward_total": found.backward_total}
                 click.echo(json.dumps(asdict(found) | totals))

@@ -13,10 +13,11 @@ from elmofire.cli.options import (
     threads_option,
     vocab_option,
 )
+from elmofire.errors import InputError
 
 
 @click.command(short_help="Words that could stand in a place.")
-@click.argument("text", metavar='"... *word* ..."')
+@click.argument("text", nargs=-1, required=True, metavar='"... *word* ..."')
 @model_option
 @vocab_option
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many words.")
@@ -25,7 +26,7 @@ from elmofire.cli.options import (
 @threads_option
 @json_option
 def substitutes(
-    text: str,
+    text: tuple[str, ...],
     model: str,
     vocab: str | None,
     top: int,
@@ -41,9 +42,15 @@ def substitutes(
     from elmofire.lm.substitutes import BOTH, find_marked
     from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
 
+    sentence, *more = text
+    if more:
+        raise InputError(
+            f"the text came as {len(text)} arguments, but should be one",
+            hint=f'put quotes around it: elmofire substitutes "{" ".join(text)}"',
+        )
     lm = load_language_model(model, vocab, device, threads)
     tokenize = load_tokenizer(TokenizerInfo("whitespace", "", 1)) if pretokenized else lm.tokenize
-    tokens, position = find_marked(text, tokenize)
+    tokens, position = find_marked(sentence, tokenize)
     directions = lm.config.directions if len(lm.config.directions) == 1 else (*lm.config.directions, BOTH)
     found = {direction: lm.substitutes(tokens, position, top=top, direction=direction) for direction in directions}
     if as_json:

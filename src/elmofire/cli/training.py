@@ -16,6 +16,19 @@ Record = dict[str, Any]
 
 LONG_HOURS = 3  # a run that takes longer is told before it starts
 
+
+class WithSettings(click.Command):
+    """A command whose settings are KEY=VALUE: who writes them as options hears so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            key = error.option_name.lstrip("-").replace("-", "_")
+            told = f"{error.format_message()} Settings are given without dashes: {key}=VALUE."
+            raise click.UsageError(told, ctx) from None
+
+
 settings_argument = click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 run_option = click.option("--output", "-o", required=True, metavar="RUN", help="The folder of the run.")
 
@@ -29,6 +42,7 @@ class RunLines:
         self._quiet = quiet or not self.first
         self._line = MovingLine()
         self._start, self._evaluation = _told_before(self._run)
+        self._figures = ""  # of the last line
 
     def __call__(self, record: Record) -> None:
         """Show a record of the log."""
@@ -41,7 +55,14 @@ class RunLines:
             case "ended":
                 self.say(f"{self._run}: had ended already, after update {record['update']:,}")
             case "train":
-                self._move(train_line(record, self._start, self._evaluation))
+                self._figures = train_line(record, self._start, self._evaluation).partition(" · ")[2]
+                self._move(" · ".join([update_of(record, self._start), self._figures]))
+            case "made":
+                if self._line.terminal:
+                    figures = self._figures or "figures follow"
+                    self._move(" · ".join([update_of(record, self._start), figures]))
+            case "stopping":
+                self.say("interrupted: this update is finished and saved; Ctrl-C again would give it up")
             case "evaluating":
                 self._move(evaluating_line(record, self._evaluation))
             case "evaluation":
@@ -104,16 +125,21 @@ def start_lines(record: Record) -> list[str]:
     return [*lines, f"device  {clock['device']}, {record['precision']}{ranks}"]
 
 
+def update_of(record: Record, start: Record | None) -> str:
+    updates = (start or {}).get("updates")
+    return f"update {record['update']:,}" + (f"/{updates:,}" if updates else "")
+
+
 def train_line(record: Record, start: Record | None, evaluation: Record | None = None) -> str:
     """How far the run is; `evaluation` is the last one, which tells how long the others will take."""
-    clock, updates, left = record["clock"], (start or {}).get("updates"), _seconds_left(record, start or {}, evaluation)
+    clock, left = record["clock"], _seconds_left(record, start or {}, evaluation)
     loss = "not finite" if record["loss"] is None else f"{record['loss']:.2f}"
     parts = [
-        f"update {record['update']:,}" + (f"/{updates:,}" if updates else ""),
+        update_of(record, start),
         *([f"{clock_time(left)} left"] if left is not None else []),  # early: a narrow terminal cuts the line
         f"{record['softmax']} loss {loss}",
         f"{clock['tokens_per_second']:,.0f} tokens/s",
-        f"{100 * clock['peak_share']:.0f}% of peak",
+        f"{min(100 * clock['peak_share'], 100):.0f}% of peak",  # measured at the start, on a machine that may have been busy
         f"epoch {record['epoch']:.2g}" if record["epoch"] < 1 else f"epoch {record['epoch']:.1f}",
     ]
     if record["skipped"]:

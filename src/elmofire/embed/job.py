@@ -8,6 +8,7 @@ import math
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
@@ -75,13 +76,9 @@ def embed_to_file(
     }
     selection = select(layers, elmo.config)
     row = Row(selection.pooled_shape(elmo.config.layers), np.dtype(dtype))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{output}.lock")
-    try:
-        with lock.acquire(timeout=0):
-            parts = Parts(
-                output, {**metadata, "engine": elmo.info()["engine"], "input": input_stamp, "stamp": elmo.stamp}
-            )
+    with _alone(output):
+        manifest = {**metadata, "engine": elmo.info()["engine"], "input": input_stamp, "stamp": elmo.stamp}
+        with Parts(output, manifest) as parts:
             done = parts.sentences
             if done and progress:
                 progress(done, 0)
@@ -96,12 +93,28 @@ def embed_to_file(
             told = metadata if layout == "index" else {**metadata, "layout": layout}
             write_embeddings(parts.folder / output.name, parts.pieces, told, layout=layout)
             (parts.folder / output.name).replace(output)
-            report = JobReport(parts.sentences, parts.tokens, done)
-            parts.remove()
-    except Timeout:
-        raise InputError(f"{output}: another process is writing it") from None
-    Path(f"{output}.lock").unlink(missing_ok=True)
-    return report
+            return JobReport(parts.sentences, parts.tokens, done)
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Its folder and lock, in no other process's way; the lock goes afterwards, and so do new folders in which nothing came to be."""
+    made = [folder for folder in (output.parent, *output.parent.parents) if not folder.exists()]
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(f"{output}.lock").acquire(timeout=0)
+        except Timeout:
+            raise InputError(f"{output}: another process is writing it") from None
+        try:
+            with lock:
+                yield
+        finally:
+            Path(f"{output}.lock").unlink(missing_ok=True)
+    finally:
+        for folder in made:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
 
 
 class Row(NamedTuple):
@@ -129,7 +142,8 @@ class Parts:
         self.folder = Path(f"{output}.parts")
         self.sentences = self.tokens = self._count = 0
         listed = json.dumps(manifest, sort_keys=True)
-        if manifest["input"] is None or self._manifest() != listed:
+        self._can_go_on = manifest["input"] is not None
+        if not self._can_go_on or self._manifest() != listed:
             if self._vectors(0).is_file():
                 warnings.warn(
                     f"{self.folder} held pieces of an interrupted run with other input, settings or kernels; they are removed",
@@ -190,7 +204,15 @@ class Parts:
         for number in range(self._count):
             yield self._read(number)
 
-    def remove(self) -> None:
+    def __enter__(self) -> "Parts":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """All done, or nothing that the next run could go on from: it goes. Else the pieces stay."""
+        if kind is None or not self._count or not self._can_go_on:
+            self._remove()
+
+    def _remove(self) -> None:
         (self.folder / "manifest.json").unlink()  # first, or a run killed in the middle would leave a job with holes
         shutil.rmtree(self.folder)
 

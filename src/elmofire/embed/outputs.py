@@ -69,7 +69,7 @@ class Embeddings:
         return self._vectors(self._place(number))
 
     def __repr__(self) -> str:
-        return f"Embeddings({self._count} sentences, layers={self.metadata.get('layers')!r}, model={self.metadata.get('model')!r})"
+        return f"Embeddings(sentences={self._count}, layers={self.metadata.get('layers')!r}, model={self.metadata.get('model')!r})"
 
     def __iter__(self) -> Iterator[NDArray]:
         return map(self._vectors, range(self._count))

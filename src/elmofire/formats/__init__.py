@@ -18,6 +18,7 @@ FORMATS = ("native", "hdf5")
 RUN_FILE = "run.json"  # of a training run: names the folder of its best model
 BEST_MODEL = re.compile(r"best-\d{8,}(-again)?")
 
+_ARCHIVES, _BARE_WEIGHTS = (".tar.gz", ".tgz", ".zip"), (".th",)
 _KNOWN = (
     "config.json + model.safetensors; options.json + an HDF5 file; ELMoForManyLangs' encoder.pkl and its companions; TensorFlow "
     "checkpoints and TF-Hub modules; AllenNLP's model.tar.gz or weights.th; zips of the first three; the folder of a training run"
@@ -32,6 +33,7 @@ def load_weights(
 ) -> Weights:
     """Load a model by name, from a folder or an archive, or from an (options, weights) pair.
 
+    An address of the catalogue stands for the copy that `elmofire models get` has fetched.
     `options` is an options.json for files that come without one; `vocab` a vocabulary for a head that comes without.
 
     >>> load_weights("random-small").config.cells
@@ -70,7 +72,11 @@ def _load(what: Loadable, given: _Given) -> Weights:
     if isinstance(what, tuple | list):
         if len(what) != 2:
             raise ModelError(f"a pair of files is (options, weights), but {len(what)} were given")
-        return _load_pair(as_folder(what[0]), as_folder(what[1]), given)
+        weights = _load_pair(names.local_file(what[0]), names.local_file(what[1]), given)
+        entry = names.entry_at(what[1])
+        return names.with_language(entry.name, weights) if entry else weights
+    if entry := names.fetched_at(what):
+        what = entry.name
     path = as_folder(what)
     if path.is_dir():
         return _load_folder(path, given)
@@ -110,6 +116,8 @@ def _load_folder(folder: Path, given: _Given) -> Weights:
     if native.recognizes(folder):  # before the others' readers are imported, which takes longer than reading
         given.refuse_options(folder)
         return native.read(folder)
+    if (folder / RUN_FILE).is_file():
+        return _load_run(folder, given)
     from elmofire.formats.published.from_tensorflow import tf1
     from elmofire.formats.published.from_torch import manylangs
 
@@ -118,12 +126,12 @@ def _load_folder(folder: Path, given: _Given) -> Weights:
         return manylangs.read(folder)
     if tf1.recognizes(folder):
         return tf1.read(folder, options=given.options, vocabulary_file=given.vocabulary_for(folder))
-    if (folder / RUN_FILE).is_file():
-        return _load_run(folder, given)
     weight_files = sorted(folder.glob("*.hdf5")) + sorted(folder.glob("*.h5"))
     options_files = [given.options] if given.options else _options_in(folder)
     if weight_files and options_files:
         return _load_2018_folder(folder, options_files, weight_files, given)
+    if not weight_files and (archive := _archive_in(folder)):
+        return _load_file(archive, given)
     found = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
     if (folder / native.CONFIG).is_file():
         raise ModelError(f"{folder}: {native.TENSORS} is missing beside {native.CONFIG}; the folder holds {found}")
@@ -132,6 +140,19 @@ def _load_folder(folder: Path, given: _Given) -> Weights:
             f"{folder}: no options file (options.json) beside {weight_files[0].name}; the folder holds {found}"
         )
     raise ModelError(f"{folder}: holds no model that is known here; it holds {found}", hint=_KNOWN)
+
+
+def _archive_in(folder: Path) -> Path | None:
+    """The only one, as AllenNLP's training leaves it among much else; its bare weights where there is none."""
+    files = sorted(folder.iterdir())
+    for endings in (_ARCHIVES, _BARE_WEIGHTS):
+        found = [file for file in files if file.name.endswith(endings)]
+        if len(found) > 1:
+            listed = ", ".join(file.name for file in found)
+            raise ModelError(f"{folder}: several files that could be the model: {listed}", hint="name the one you mean")
+        if found:
+            return found[0]
+    return None
 
 
 def _load_run(run: Path, given: _Given) -> Weights:
@@ -173,7 +194,7 @@ def _load_file(file: Path, given: _Given) -> Weights:
     if file.name.endswith(".zip"):
         given.refuse_options(file)
         return zips.read(file)
-    if file.name.endswith((".tar.gz", ".tgz", ".th")):
+    if file.name.endswith((*_ARCHIVES, *_BARE_WEIGHTS)):
         return allennlp.read(file, options=given.options)
     if tf1.recognizes(file):
         return tf1.read(file, options=given.options, vocabulary_file=given.vocabulary_for(file.parent))

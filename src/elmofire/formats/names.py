@@ -1,15 +1,16 @@
-"""Models that load by name: those inside the package, the seeded one, the catalogue's, and Hugging Face repositories."""
+"""Models that load by name: those inside the package, the seeded one, the catalogue's (by address too), and Hugging Face repositories."""
 
 import difflib
 import importlib.util
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 from elmofire.errors import MissingExtra, ModelError
 from elmofire.formats import config
-from elmofire.formats.catalogue import catalogue, entry_named
-from elmofire.formats.weights import Source, Weights
+from elmofire.formats.catalogue import Entry, catalogue, entry_named
+from elmofire.formats.weights import Source, Weights, as_folder
 from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
 
 DEFAULT_MODEL = "en-small"
@@ -17,6 +18,7 @@ RANDOM_SMALL = "random-small"
 
 _PACKAGED = Path(__file__).parent.parent / "models"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+([^?#]*)")  # `C:/` is a drive; a Path leaves one slash
 
 
 def packaged_models() -> list[str]:
@@ -43,6 +45,55 @@ def model_named(name: str, *, quiet: bool = False) -> Path | None:
     if _REPOSITORY.fullmatch(name) and importlib.util.find_spec("huggingface_hub"):
         return _from_hub(name)
     return None
+
+
+def entry_at(address: str | os.PathLike[str]) -> Entry | None:
+    """The catalogue's model that has a file at an address, as old code has it written; one whose files are here, if there is one.
+
+    >>> entry_at("https://tfhub.dev/google/elmo/3").name, entry_at("elmo/weights.hdf5")
+    ('google/elmo-3', None)
+    """
+    place = _place(address)
+    found = [entry for entry in catalogue() for file in entry.files if place in map(_place, file.urls)] if place else []
+    return next((entry for entry in found if entry.here), found[0] if found else None)
+
+
+def fetched_at(address: str | os.PathLike[str]) -> Entry | None:
+    """The same, once its files are known to be here; an error for an address that has none here, None for what is no address."""
+    place, entry = _place(address), entry_at(address)
+    if not place:
+        return None
+    if entry is None:
+        known = {_place(url): entry.name for entry in catalogue() for file in entry.files for url in file.urls}
+        near = difflib.get_close_matches(place, known, n=1, cutoff=0.9)
+        raise ModelError(
+            f"{os.fspath(address)}: is an address that is not in the catalogue"
+            + (f"; the nearest there is {near[0]}, of {known[near[0]]}" if near else ""),
+            hint="download the files and give their paths; `elmofire models` lists what can be fetched by name",
+        )
+    if not entry.here:
+        raise ModelError(
+            f"{os.fspath(address)}: is {entry.name} in the catalogue, and not on this machine yet",
+            hint=f"fetch it once: elmofire models get {entry.name}",
+        )
+    from elmofire.formats.catalogue.fetch import fetch
+
+    fetch(entry.name)  # nothing to download; files that were put here by hand are checked
+    return entry
+
+
+def local_file(what: str | os.PathLike[str]) -> Path:
+    """A path as it is, and of an address the copy on this machine."""
+    entry = fetched_at(what)
+    if entry is None:
+        return as_folder(what)
+    return next(entry.folder / file.name for file in entry.files if _place(what) in map(_place, file.urls))
+
+
+def _place(address: str | os.PathLike[str]) -> str:
+    """Server and path of an address, "" for anything else: whether http or https, and how it is packed, makes no difference."""
+    found = _ADDRESS.match(os.fspath(address))
+    return found[1].rstrip("/") if found else ""
 
 
 def _from_hub(repository: str) -> Path:

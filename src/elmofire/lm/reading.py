@@ -45,7 +45,8 @@ class Reader(Embedder):
             np.array([words.setdefault(token, len(words)) for token in row], dtype=np.int64)[::order] for row in rows
         ]
         pool = make_pool(sequences, np.arange(len(rows)))
-        vectors = self._encode(list(words), sequences)
+        first = direction == self.config.directions[0]  # the other reads the same tokens: long ones count once
+        vectors = self._encode(list(words), sequences if first else ())
         top = self.half(next(iter(self._engine.run(vectors, [pool], state=state)))[-1], direction)
         results = [top[:0]] * len(rows)
         for b, number in enumerate(pool.sentences):

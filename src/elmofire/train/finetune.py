@@ -5,30 +5,33 @@ RUN.corpus   the text, prepared with the model's own tokenizer
 """
 
 import os
+import shutil
 import time
-from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elmofire.errors import DataError, InputError, ModelError, RecipeError
+from elmofire.errors import DataError, ElmofireError, InputError, ModelError, RecipeError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.config import BilmConfig
-from elmofire.formats.initial import initial_weights
 from elmofire.formats.weights import Weights
+from elmofire.recipe import override
 from elmofire.text.characters import ByteAlphabet
-from elmofire.text.tokenizers import TokenizerInfo
+from elmofire.text.tokenizers import Tokenizer, load_tokenizer
 from elmofire.text.vocabulary import Vocabulary, write_vocabulary
 from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
 from elmofire.train.corpus.report import long_sentences_note
+from elmofire.train.corpus.sources import find_sources
+from elmofire.train.new_head import with_new_head, words_of_head
 from elmofire.train.pretrain import FINETUNE, require_torch, run_recipe
 from elmofire.train.recipes import find_recipe
 from elmofire.train.settings import Recipe
 
 HELD_OUT = "heldout"
 MODEL, NEW = "model", "new"  # whose words are predicted
+NEW_HEAD_RATE, NEW_HEAD_EPOCHS = 1e-3, 3.0  # the rate is that of the recipe `large`, which starts from nothing too
 Record = dict[str, Any]
 
 
@@ -52,26 +55,36 @@ def finetune(
     the run's log; the one of the kind "before" tells perplexities of the held-out text by the model as it was.
     """
     require_torch()
+    recipe = _recipe(settings)  # this and the files before anything that takes its time: a model to be fetched, torch
+    _refuse_missing_text(texts, held_out)
     weights = load_weights(model, vocab=None if vocab in (None, MODEL, NEW) else vocab)
     words = _words(weights, vocab)
-    recipe = _recipe(weights, model, settings)
+    own_head = words is not None and weights.config.head > 0
+    if not own_head and words_of_head(weights) is None:
+        recipe = _for_a_head_without_knowledge(recipe, settings)
+    recipe = _named_after(recipe, model, weights.config)
     folder = Path(output)
     data, first = Path(f"{folder}.corpus"), os.environ.get("RANK", "0") == "0"
     if first:
-        _refuse_foreign_folders(folder)
-        about = _corpus_settings(weights.tokenizer)
-        corpus = _prepared(texts, held_out, data, words, about, progress)
+        _refuse_device_and_folder(device, folder)
+        made_before = (data / CORPUS_FILE).is_file()
+        corpus = _prepared(texts, held_out, data, words, load_tokenizer(weights.tokenizer), progress)
     else:
-        corpus = _awaited(data)
-    start = _with_head(weights, corpus.vocabulary, seed=recipe.train.seed, own=words is not None)
+        made_before, corpus = True, _awaited(data)
+    start = weights if own_head else with_new_head(weights, corpus)
     if not first:
         return run_recipe(recipe, data=data, output=folder, device=device, show=None, start=start)
 
-    if start is not weights:
-        _note(show, f"a new head for {start.config.head:,} words, which knows nothing yet")
+    if not own_head:
+        _note(show, _about_new_head(weights, corpus, recipe))
     if told := long_sentences_note(corpus.table):
         _note(show, told)
-    run_recipe(recipe, data=data, output=folder, device=device, show=show, start=start)
+    try:
+        run_recipe(recipe, data=data, output=folder, device=device, show=show, start=start)
+    except ElmofireError:
+        if not made_before and not _has_begun(folder):
+            shutil.rmtree(data)
+        raise
     before, after = perplexities(folder)
     if not after["mean"] < before["mean"]:
         _note(show, "the held-out text was predicted best before, so that model is kept; try a lower optimizer.rate")
@@ -82,12 +95,32 @@ def _note(show: Callable[[Record], None], text: str) -> None:
     show({"update": 0, "kind": "note", "text": text})
 
 
-def _refuse_foreign_folders(folder: Path) -> None:
-    """Before the text is prepared, which takes its time; whether a run is this one is seen when the recipe is known."""
-    from elmofire.train.run.folder import RECIPE_FILE, refuse_others
+def _refuse_missing_text(texts: Sequence[str], held_out: float | int | str) -> None:
+    find_sources(texts)
+    if isinstance(held_out, str):
+        find_sources([held_out])
+    elif not held_out > 0:
+        raise InputError(
+            f"held_out is {held_out}, but some text should be held out", hint="the best model is told by it"
+        )
 
-    if not (folder / RECIPE_FILE).is_file():
+
+def _refuse_device_and_folder(device: str, folder: Path) -> None:
+    """Before the text is prepared, which takes its time; whether a run is this one is seen when the recipe is known."""
+    from elmofire.train.run.folder import refuse_others
+    from elmofire.train.run.ranks import joined
+
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # many would wait for each other
+        with joined(device):
+            pass
+    if not _has_begun(folder):
         refuse_others(folder, "")
+
+
+def _has_begun(run: Path) -> bool:
+    from elmofire.train.run.folder import RECIPE_FILE
+
+    return (run / RECIPE_FILE).is_file()
 
 
 def perplexities(run: str | Path) -> tuple[Record, Record]:
@@ -123,37 +156,42 @@ def _words(weights: Weights, vocab: str | None) -> Vocabulary | None:
     return weights.vocabulary
 
 
-def _with_head(weights: Weights, vocabulary: Vocabulary, *, seed: int, own: bool) -> Weights:
-    """The model itself, or with a new head in the place of its own."""
-    if own and weights.config.head:
-        return weights
-    config = replace(weights.config, head=len(vocabulary))
-    drawn = initial_weights(config, seed=seed).arrays
-    head = {name: drawn[name] for name in ("head.weight", "head.bias")}
-    return replace(weights, config=config, arrays=ChainMap(head, weights.arrays), vocabulary=vocabulary)  # pyright: ignore[reportArgumentType]
+def _about_new_head(weights: Weights, corpus: Corpus, recipe: Recipe) -> str:
+    about, old = f"a new head for {len(corpus.vocabulary):,} words", words_of_head(weights)
+    if old is not None:
+        kept = len({*corpus.vocabulary.words} & {*old.words})
+        return f"{about}, {kept:,} of them with the rows that the old one had"
+    long = f" and epochs are {recipe.train.epochs:g}" if recipe.train.epochs else ""
+    return f"{about}, which knows how frequent they are and no more: optimizer.rate is {recipe.optimizer.rate:g}{long}"
 
 
-def _recipe(weights: Weights, model: Loadable, settings: Sequence[str]) -> Recipe:
+# ── the recipe ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _recipe(settings: Sequence[str]) -> Recipe:
     recipe = find_recipe(FINETUNE, settings)
     if recipe.model != BilmConfig():
         raise RecipeError("`model` is given, but the sizes are those of the model that is loaded")
+    return recipe
+
+
+def _for_a_head_without_knowledge(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+    """Faster and longer, unless the settings say otherwise: at the recipe's own rate it would learn next to nothing."""
+    given = override({}, Recipe, settings)
+    if "rate" not in given.get("optimizer", {}):
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, rate=NEW_HEAD_RATE))
+    if not {"updates", "epochs"} & set(given.get("train", {})):
+        recipe = replace(recipe, train=replace(recipe.train, epochs=NEW_HEAD_EPOCHS))
+    return recipe
+
+
+def _named_after(recipe: Recipe, model: Loadable, config: BilmConfig) -> Recipe:
+    """The run's recipe names the model, so that another one is not taken for a run's own."""
     name = ", ".join(map(str, model)) if isinstance(model, tuple) else str(model)
-    # The run's recipe names the model, so that another one is not taken for a run's own.
-    return replace(recipe, description=f"{name} goes on.", model=replace(weights.config, head=0))
+    return replace(recipe, description=f"{name} goes on.", model=replace(config, head=0))
 
 
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _corpus_settings(tokenizer: TokenizerInfo) -> Settings:
-    """Words split as the model knows them. A line is a document: in a text of one file, some can then be held out."""
-    settings = Settings(language=tokenizer.language, pretokenized=tokenizer.name == "whitespace", documents="records")
-    if settings.tokenizer().info != tokenizer:
-        raise ModelError(
-            f"the model's tokenizer is {tokenizer.name} {tokenizer.version} for {tokenizer.language!r}, but text of this language is "
-            f"now split by {settings.tokenizer().info.name} {settings.tokenizer().info.version}"
-        )
-    return settings
 
 
 def _prepared(
@@ -161,14 +199,13 @@ def _prepared(
     held_out: float | int | str,
     folder: Path,
     words: Vocabulary | None,
-    settings: Settings,
+    tokenizer: Tokenizer,
     progress: Callable[[int, int], None] | None,
 ) -> Corpus:
+    """Words are split as the model knows them. A line is a document: in a text of one file, some can then be held out."""
+    about = tokenizer.info
+    settings = Settings(language=about.language, pretokenized=about.name == "whitespace", documents="records")
     if not isinstance(held_out, str):
-        if not held_out > 0:
-            raise InputError(
-                f"held_out is {held_out}, but some text should be held out", hint="the best model is told by it"
-            )
         settings = replace(settings, held_out=held_out, held_out_name=HELD_OUT)
     file = folder.with_name(f"{folder.name}.vocab.txt")
     if words is not None:
@@ -176,9 +213,12 @@ def _prepared(
         _write_words(file, words)
     texts_apart = {HELD_OUT: [held_out]} if isinstance(held_out, str) else {}
     try:
-        corpus = prepare(texts, folder, settings, held_out_texts=texts_apart, progress=progress)
-    except (InputError, DataError) as error:  # what is mended now is another run
-        file.unlink(missing_ok=True)
+        corpus = prepare(texts, folder, settings, held_out_texts=texts_apart, tokenizer=tokenizer, progress=progress)
+    except ElmofireError as error:
+        if not Path(
+            f"{folder}.parts"
+        ).exists():  # where they are, the same line again goes on with them, and with this file
+            file.unlink(missing_ok=True)
         message, _, hint = str(error).partition("\nhint: ")
         if "--documents" not in hint:
             raise

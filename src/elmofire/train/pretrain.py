@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +77,12 @@ def run_recipe(
 ) -> Path:
     """The loop itself, if torch is there."""
     require_torch()
-    from elmofire.train.run.loop import pretrain as run
+    from elmofire.train.run.loop import train
 
-    return run(recipe, data=data, output=output, device=device, start=start, show=show or (lambda record: None))
+    return train(recipe, data=data, output=output, device=device, start=start, show=show or (lambda record: None))
 
 
 def require_torch() -> None:
-    """Say which extra is missing before anything is done."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtra("training", "torch,train") from None
+    """Say which extra is missing before anything is done; importing torch itself takes seconds."""
+    if find_spec("torch") is None:
+        raise MissingExtra("training", "torch,train")

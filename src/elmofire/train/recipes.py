@@ -1,7 +1,7 @@
 """The recipes inside the package, and how one is found, changed and read."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,41 @@ def recipe_file(name: str) -> Path:
 def find_recipe(what: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """The recipe of that name, or of that file, with `settings` changed as `override` reads them.
 
-    Where a recipe says how long with `epochs`, `updates=...` takes their place, and the other way round.
+    Where a recipe says how long with `epochs`, `updates=...` takes their place, and the other way round. A recipe's
+    `reset` or `weight_decay` does not stay where `reading=sentences` or another optimizer leaves it without effect.
 
     >>> find_recipe("original").optimizer.rate
     0.2
     >>> find_recipe("tiny", ["rate=0.01", "train.updates=20"]).train.updates
     20
+    >>> find_recipe("en-small").data.reset, find_recipe("en-small", ["reading=sentences"]).data.reset
+    (True, False)
     """
     file = _own_file(what) or recipe_file(str(what))
     table = read_table(file)
+    changed = _changed(table, settings)
+    try:
+        return build(Recipe, changed)
+    except RecipeError as error:
+        where = ", ".join(_to_blame(table, settings, str(error)))
+        raise RecipeError(f"{where or (file.name if file.parent == _FOLDER else file)}: {error}") from None
+
+
+def _changed(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     changed = _with_one_length(table, override(table, Recipe, settings))
-    return build(Recipe, changed, where=file.name if file.parent == _FOLDER else str(file))
+    return _without_what_is_void(changed, override({}, Recipe, settings))
+
+
+def _to_blame(table: dict[str, Any], settings: Sequence[str], said: str) -> Iterator[str]:
+    """The settings without which something of what is said would not be; none: the file itself is wrong."""
+    for number, setting in enumerate(settings):
+        others = [*settings[:number], *settings[number + 1 :]]
+        try:
+            build(Recipe, _changed(table, others))
+        except RecipeError as error:
+            if set(said.split("; ")) <= set(str(error).split("; ")):
+                continue
+        yield setting
 
 
 def _own_file(what: str | Path) -> Path | None:
@@ -68,3 +92,13 @@ def _with_one_length(before: dict[str, Any], after: dict[str, Any]) -> dict[str,
             if given and other in old and new[other] == old[other]:
                 del new[other]
     return after
+
+
+def _without_what_is_void(changed: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The recipe's own `reset` and `weight_decay` go with the reading and the optimizer whose place a setting has taken."""
+    data, optimizer = given.get("data", {}), given.get("optimizer", {})
+    if data.get("reading") == "sentences" and "reset" not in data:
+        changed["data"].pop("reset", None)
+    if optimizer.get("name", "adamw") != "adamw" and "weight_decay" not in optimizer:
+        changed["optimizer"].pop("weight_decay", None)
+    return changed

@@ -45,6 +45,8 @@ class DataSettings:
             problems.append(f"lengths and steps should be at most {_LONGEST}")
         if self.order == "text" and self.text == "different":
             problems.append("text is 'different', so order cannot be 'text'")
+        if self.reset and self.reading == "sentences":
+            problems.append("reset is true, but sentences always start with a zero state: it is for reading 'lanes'")
         _raise(problems)
 
 
@@ -97,6 +99,8 @@ class OptimizerSettings:
                 problems.append(f"{name} is {value:g}, but should be positive")
         if not self.weight_decay >= 0:
             problems.append(f"weight_decay is {self.weight_decay:g}, but should not be negative")
+        elif self.weight_decay and self.name != "adamw":
+            problems.append(f"weight_decay is {self.weight_decay:g}, but {self.name} has none: it is for adamw")
         for name, value in (("betas", self.betas[0]), ("betas", self.betas[1]), ("average", self.average)):
             if value is not None and not 0 <= value < 1:
                 problems.append(f"{name} is {value:g}, but should be from 0 to below 1")

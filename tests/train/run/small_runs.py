@@ -26,7 +26,7 @@ from elmofire.train.corpus.prepare import prepare
 from elmofire.train.files.best import read_run
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
-from elmofire.train.run.loop import pretrain
+from elmofire.train.run import loop
 from elmofire.train.settings import (
     DataSettings,
     DropoutSettings,
@@ -100,7 +100,7 @@ def write_corpus(folder: Path, seed: int = 1) -> Path:
 def train(corpus: Path, run: Path, recipe: Recipe | str, show: Callable[[dict[str, Any]], None] | None = None) -> None:
     torch.set_num_threads(1)
     recipe = RECIPES[recipe] if isinstance(recipe, str) else recipe
-    pretrain(recipe, data=corpus, output=run, device="cpu", show=show or (lambda record: None))
+    loop.train(recipe, data=corpus, output=run, device="cpu", show=show or (lambda record: None))
 
 
 def interrupted_at(update: int, corpus: Path, run: Path, recipe: Recipe) -> None:

@@ -14,8 +14,8 @@ from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.recipes import find_recipe
-from elmofire.train.run.loop import CHECKPOINTS, pretrain
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.loop import CHECKPOINTS, train
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.session import Session
 from elmofire.train.settings import Recipe
 from elmofire.train.step.forward import BatchLoss
@@ -97,7 +97,7 @@ def evaluations(run) -> list[float]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_text_is_learned_by_heart(corpus, tmp_path, way):
     settings = recipe(*WAYS[way])
-    run = pretrain(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
+    run = train(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
     records = read_log(run)
     assert not [record for record in records if record["kind"] == "note"]  # samples were not too many
     assert {record["softmax"] for record in records if record["kind"] == "train"} == {settings.loss.softmax}
@@ -120,7 +120,7 @@ def test_the_mean_of_the_weights_is_what_is_evaluated_and_kept(corpus, tmp_path)
         )
     share = np.array([0.8 ** (5 - number) for number in range(6)])
     share /= share.sum()
-    run = pretrain(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
+    run = train(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
     kept = load_weights(run)
     for name, last in history[-1].items():
         mean = sum(part * weights[name] for part, weights in zip(share, history, strict=True))
@@ -168,19 +168,43 @@ def weights_after(run, update: int) -> dict[str, torch.Tensor]:
 
 def test_updates_that_are_not_finite_are_skipped_and_reported(corpus, tmp_path, poison):
     poison({2, 5, 6})
-    run = pretrain(recipe("small", 9, POISONED), data=corpus.folder, output=tmp_path / "run", device="cpu")
+    run = train(recipe("small", 9, POISONED), data=corpus.folder, output=tmp_path / "run", device="cpu")
     lines = [record for record in read_log(run) if record["kind"] == "train"]
     assert [line["skipped"] for line in lines] == [0, 0, 1, 1, 1, 2, 3, 3, 3]
     assert [line["update"] for line in lines if line["norm"] is None] == [3, 6, 7]
     assert math.isfinite(evaluations(run)[0])
 
 
+def test_the_loss_of_a_line_is_that_of_the_updates_in_which_it_is_finite(corpus, tmp_path, monkeypatch):
+    plain = BatchLoss.forward
+    lines = {}
+    for every in (1, 3):
+        calls = count()
+
+        def forward(self, *given, calls=calls):
+            objective, losses, state = plain(self, *given)
+            bad = math.nan if next(calls) in (1, 5, 6, 7, 8) else 1.0
+            return objective * bad, losses * bad, state
+
+        monkeypatch.setattr(BatchLoss, "forward", forward)
+        settings = recipe("small", 9, [*POISONED, f"train.log_every={every}"])
+        run = train(settings, data=corpus.folder, output=tmp_path / str(every), device="cpu")
+        lines[every] = [record for record in read_log(run) if record["kind"] == "train"]
+    each = [line["loss"] for line in lines[1]]
+    assert [number for number, loss in enumerate(each) if loss is None] == [1, 5, 6, 7, 8]
+    first, second, last = (line["loss"] for line in lines[3])
+    assert first == pytest.approx((each[0] + each[2]) / 2)  # all updates have as many tokens
+    assert second == pytest.approx((each[3] + each[4]) / 2)
+    assert last is None
+    assert (tmp_path / "3" / "run.svg").is_file()
+
+
 def test_a_run_that_cannot_go_on_stops_with_its_weights_as_they_were(corpus, tmp_path, poison):
-    untouched = pretrain(recipe("small", 4, POISONED), data=corpus.folder, output=tmp_path / "short", device="cpu")
+    untouched = train(recipe("small", 4, POISONED), data=corpus.folder, output=tmp_path / "short", device="cpu")
     poison(range(4, 100))
     said = r"update 14: .* last 10 updates were not finite.*weights are as before them\nhint: a lower optimizer.rate"
     with pytest.raises(RecipeError, match=said):
-        pretrain(recipe("small", 50, POISONED), data=corpus.folder, output=tmp_path / "run", device="cpu")
+        train(recipe("small", 50, POISONED), data=corpus.folder, output=tmp_path / "run", device="cpu")
     skipped = [record["skipped"] for record in read_log(tmp_path / "run") if record["kind"] == "train"]
     assert skipped == [0] * 4 + list(range(1, 11))
     expected, found = weights_after(untouched, 4), weights_after(tmp_path / "run", 13)

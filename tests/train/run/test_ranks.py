@@ -62,6 +62,19 @@ with kills.folder_in_memory() as folder:
     assert written == [f"{kind} {update} 0" for kind in kinds for update in (6, 12)]
 
 
+def test_each_rank_hears_what_all_say():
+    program = """
+from elmofire.train.run.ranks import joined
+
+def act(rank):
+    with joined("cpu") as ranks:
+        assert ranks.gathered({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
+
+assert exit_codes_of_two(act) == [0, 0]
+"""
+    kills.run(_BEGIN + program)
+
+
 def test_what_one_rank_is_told_all_do():
     program = """
 import gc

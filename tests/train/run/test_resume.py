@@ -17,8 +17,7 @@ from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.run import loop
 from elmofire.train.run.evaluate import Evaluation
-from elmofire.train.run.loop import pretrain
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.session import Session
 from elmofire.train.settings import OptimizerSettings
 
@@ -117,7 +116,7 @@ def test_a_run_that_has_ended_is_left_as_it_is(corpus, tmp_path):
     recipe = replace(_SHORT, train=replace(_SHORT.train, updates=6))
     small_runs.train(corpus, run, recipe)
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*") if path.name != ".lock"}
-    assert pretrain(recipe, data=corpus, output=run, device="cpu", show=shown.append) == run
+    assert loop.train(recipe, data=corpus, output=run, device="cpu", show=shown.append) == run
     after = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*") if path.name != ".lock"}
     assert after == before
     assert shown == [{"update": 6, "kind": "ended"}]
@@ -263,7 +262,10 @@ def test_a_checkpoint_holds_every_number_that_later_updates_depend_on(corpus, tm
     for session, goes_on in zip(sessions, (updates, resumed), strict=True):
         for _ in range(4):
             session.stepper(next(goes_on), 0.02)
-    flat = [[s.parameters.weights, *s.optimizer.state().values(), s.stepper.losses, *s.stepper.state] for s in sessions]
+    flat = [
+        [s.parameters.weights, *s.optimizer.state().values(), s.stepper.losses, s.stepper.tokens, *s.stepper.state]
+        for s in sessions
+    ]
     for found, expected in zip(*flat, strict=True):
         assert expected.isfinite().all()
         assert torch.equal(found, expected)

@@ -1,5 +1,6 @@
 """What a run turns on in torch for the whole process is as it was when the run is over."""
 
+import contextlib
 import os
 from dataclasses import replace
 
@@ -8,6 +9,9 @@ import torch
 from train.run import small_runs
 from train.run.small_runs import RECIPES
 
+from elmofire.errors import InputError
+from elmofire.train.run import ranks
+from elmofire.train.run.ranks import joined
 from elmofire.train.run.switches import repeat_exactly, switches_put_back
 
 _SHORT = replace(RECIPES["sentences"], train=replace(RECIPES["sentences"].train, updates=4))
@@ -19,10 +23,12 @@ def switches():
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.utils.deterministic.fill_uninitialized_memory,
         os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        torch.get_rng_state().tolist(),
     )
 
 
 TURNED = (True, False, False, ":4096:8")
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 @pytest.fixture(params=["as torch has it", "as its caller wants it"])
@@ -53,12 +59,48 @@ def test_a_run_leaves_torch_as_it_was(corpus, tmp_path, before, fails):
             small_runs.train(corpus, tmp_path / "run", _SHORT, show)
     else:
         small_runs.train(corpus, tmp_path / "run", _SHORT, show)
-    assert seen[0] == (*TURNED[:3], before[3] or TURNED[3])
+    assert seen[0][:4] == (*TURNED[:3], before[3] or TURNED[3])
+    assert seen[0][4] != before[4]  # dropout draws
     assert switches() == before
 
 
-def test_the_share_of_a_gpus_memory_is_given_back(monkeypatch):
-    shares = {0: 0.9, 1: 0.5}
+def test_random_numbers_of_a_callers_gpus_are_left_alone(corpus, tmp_path, monkeypatch):
+    for name in ("manual_seed", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, lambda seed: pytest.fail("a run on a CPU seeds GPUs"))
+    small_runs.train(corpus, tmp_path / "run", _SHORT)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_current_gpu_and_the_allocators_variables_are_given_back(monkeypatch, fails):
+    device, empty = [3], torch.empty
+    monkeypatch.delenv(ALLOCATOR[0], raising=False)
+    monkeypatch.setenv(ALLOCATOR[1], "max_split_size_mb:64")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device[0])
+    monkeypatch.setattr(torch.cuda, "set_device", lambda place: device.__setitem__(0, getattr(place, "index", place)))
+    monkeypatch.setattr(ranks, "_own_stream", lambda place: contextlib.nullcontext())
+    seen = []
+
+    def first_use(*sizes, device):
+        seen.append((torch.cuda.current_device(), *(os.environ.get(name) for name in ALLOCATOR)))
+        if fails:
+            raise RuntimeError("out of order")
+        return empty(*sizes)
+
+    monkeypatch.setattr(torch, "empty", first_use)
+    refused = pytest.raises(InputError, match="out of order") if fails else contextlib.nullcontext()
+    with refused, joined("cuda:1") as one:
+        assert one.device == torch.device("cuda", 1)
+    assert seen == [(1, "expandable_segments:True", "max_split_size_mb:64")]
+    assert device == [3]
+    assert [os.environ.get(name) for name in ALLOCATOR] == [None, "max_split_size_mb:64"]
+
+
+def test_the_share_of_a_gpus_memory_and_its_random_numbers_are_given_back(monkeypatch):
+    shares, states = {0: 0.9, 1: 0.5}, {0: "a", 1: "b"}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: states[device.index])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: states.update({device.index: state}))
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: shares[device.index])
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.update({device.index: share})
@@ -66,4 +108,6 @@ def test_the_share_of_a_gpus_memory_is_given_back(monkeypatch):
     with switches_put_back(torch.device("cuda", 1)):
         torch.cuda.set_per_process_memory_fraction(0.1, torch.device("cuda", 1))
         assert shares == {0: 0.9, 1: 0.1}
+        states[1] = "c"
     assert shares == {0: 0.9, 1: 0.5}
+    assert states == {0: "a", 1: "b"}

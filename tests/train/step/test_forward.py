@@ -10,11 +10,11 @@ import torch
 from models import ONE_HOT, lively, one_way, tiny
 from train.step.slow_training import Cell, SlowModel, detached
 from train.stream.made_corpora import made_corpus
-from train.stream.slow_reading import pairs, shown, slow_lanes, slow_sentences
+from train.stream.slow_reading import cells, pairs, shown, slow_lanes, slow_sentences
 
 from elmofire.kernels import LstmState, lstmp
 from elmofire.model.bilm import BiLM
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.session import Session, spellings_of
 from elmofire.train.settings import (
     DataSettings,
@@ -118,10 +118,39 @@ def test_updates_are_those_of_a_slow_trainer(corpus, reading, softmax, model):
             sums.append(torch.stack([total for total, _ in read]).sum())
             states[d] = [detached(state) for _, state in read]
             carried += goes_on
-        assert update.tokens == sum(len(row) for row in directions[0][0])
+        assert update.tokens == tuple(sum(len(row) for row in rows) for rows, _ in directions)
         assert made.stepper.losses.tolist() == pytest.approx(torch.stack(sums).tolist(), rel=1e-5)
-        slow.descend(torch.stack(sums).mean() * (FACTOR / update.tokens), RATE)
+        slow.descend(torch.stack(sums).mean() * (FACTOR / update.tokens[0]), RATE)
     assert carried >= 3 * len(ways)
+    for name, array in slow.arrays.items():
+        np.testing.assert_allclose(weights[name].numpy(), array.detach().numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_where_directions_read_different_sentences_each_mean_is_over_its_own_tokens(tmp_path):
+    random = np.random.default_rng(3)
+    text = [random.integers(3, 40, size).tolist() for size in random.integers(0, 6, 60)]
+    corpus = made_corpus(tmp_path, [text], vocabulary=VOCABULARY)
+    made = session(recipe("sentences", "full", data=DataSettings(lengths=GRID, text="different")), corpus)
+    weights = made.parameters.named(made.parameters.weights)
+    config = made.bilm.config
+    spellings = corpus.character_ids(np.arange(corpus.words), config.encoder.max_characters)
+    slow = SlowModel(config, {name: array.numpy() for name, array in weights.items()}, spellings)
+    apart = 0
+    for update in islice(made.stream.updates(), 4):
+        made.stepper.losses.zero_()
+        made.stepper.tokens.zero_()
+        made.stepper(update, RATE)
+        rows = [cells(update.parts[0], d) for d in (0, 1)]
+        tokens = [sum(cell is not None for row in direction for cell in row) for direction in rows]
+        apart += tokens[0] != tokens[1]
+        means = [
+            sum(slow.losses(name, row, slow.zero_state(), None, reset=False)[0] for row in direction) / count
+            for name, direction, count in zip(config.directions, rows, tokens, strict=True)
+        ]
+        found = made.stepper.losses / made.stepper.tokens
+        assert found.tolist() == pytest.approx([mean.item() for mean in means], rel=1e-5)
+        slow.descend((means[0] + means[1]) / 2 * FACTOR, RATE)
+    assert apart
     for name, array in slow.arrays.items():
         np.testing.assert_allclose(weights[name].numpy(), array.detach().numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -143,7 +172,7 @@ def objective(reading: str, softmax: str, corpus) -> tuple[BatchLoss, Callable[[
     torch.manual_seed(0)
     hidden, memory = bilm.zero_state(batch.inputs.shape[2])
     state = LstmState(torch.randn_like(hidden) / 2, torch.randn_like(memory) / 2)
-    return loss, lambda: loss(tensors, state, 1 / update.tokens)[0]
+    return loss, lambda: loss(tensors, state, 1 / torch.tensor(update.tokens, dtype=torch.float64))[0]
 
 
 @pytest.mark.parametrize("softmax", SOFTMAX)
@@ -173,11 +202,14 @@ def test_parts_add_up_to_the_whole(corpus, reading, softmax):
     for parts in (1, 2, 4):
         settings = recipe(reading, softmax)
         made = session(replace(settings, train=replace(settings.train, accumulate=parts)), corpus)
+        tokens = 0
         for update in islice(made.stream.updates(), UPDATES):
             assert len(update.parts) == parts
             made.stepper(update, RATE)
+            tokens += update.tokens[0]
         ends.append(made.parameters.weights)
         losses.append(made.stepper.losses)
+        assert made.stepper.tokens.tolist() == [tokens, tokens]
     for end, loss in zip(ends[1:], losses[1:], strict=True):
         torch.testing.assert_close(end, ends[0], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(loss, losses[0], rtol=1e-6, atol=0)
@@ -197,6 +229,7 @@ def test_halves_of_batches_add_up_to_the_whole_and_carry_its_state(corpus, readi
             halved.stepper._add_gradients(part, update, 0, 1, last=True)
         torch.testing.assert_close(halved.parameters.gradients, whole.parameters.gradients)
         torch.testing.assert_close(halved.stepper.losses, whole.stepper.losses)
+        assert torch.equal(halved.stepper.tokens, whole.stepper.tokens)
         if update.parts[0].kept:
             there = torch.from_numpy((update.parts[0].targets >= 0).any(axis=1))  # (D, B)
             for one, other in zip(halved.stepper.state, whole.stepper.state, strict=True):
@@ -265,6 +298,30 @@ def test_masks_follow_from_the_seed_and_the_update(corpus):
     assert losses(first) == losses(first)
     different = [losses(first), losses(first._replace(number=1)), losses(first, seed=2)]
     assert len({tuple(each) for each in different}) == 3
+
+
+def test_a_loss_that_is_not_finite_leaves_neither_itself_nor_its_tokens_behind(corpus):
+    made = session(recipe("sentences", "full"), corpus)
+    updates = made.stream.updates()
+    made.stepper(next(updates), RATE)
+    before = made.stepper.losses.clone(), made.stepper.tokens.clone()
+    with torch.no_grad():
+        made.bilm.arrays()["backward.0.bias"].fill_(float("nan"))
+    update = next(updates)
+    made.stepper(update, RATE)
+    assert made.stepper.losses[0] > before[0][0]  # the forward one is as good as ever
+    assert made.stepper.tokens.tolist() == [int(before[1][0]) + update.tokens[0], int(before[1][1])]
+    assert made.stepper.losses[1] == before[0][1]
+
+
+def test_words_are_expected_as_often_as_their_chances_say():
+    """Also the last of a large vocabulary, whose chances are nearly nothing."""
+    words = 793_471
+    ids = np.array([0, 1, 2, 3, 1000, words - 1])
+    chances = np.log1p(1 / (ids + 1.0)) / np.log(words + 1.0)
+    np.testing.assert_allclose(chances[:4], [0.051026, 0.029848, 0.021178, 0.016427], rtol=1e-4)
+    found = forward._log_missed(words)[torch.from_numpy(ids)].double().numpy()
+    np.testing.assert_allclose(-np.expm1(found), chances, rtol=1e-6)
 
 
 def test_an_update_that_is_not_finite_changes_nothing(corpus):

@@ -16,8 +16,8 @@ from elmofire.train.corpus.prepare import Settings, prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.log import read_log
 from elmofire.train.run.evaluate import evaluate
-from elmofire.train.run.loop import pretrain
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.loop import train
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.session import Session
 from elmofire.train.settings import (
     DataSettings,
@@ -112,7 +112,7 @@ def test_six_steps_end_where_the_original_trainer_did(corpus):
     for _, update in zip(range(6), session.stream.updates(), strict=False):
         session.stepper.losses.zero_()
         session.stepper(update, session.schedule.rate(update.number))
-        losses.append(float(session.stepper.losses.mean()) / update.tokens)
+        losses.append(float(session.stepper.losses.mean()) / update.tokens[0])
         norms.append(float(session.stepper.norm))
     np.testing.assert_allclose(losses, LOSSES, rtol=0, atol=1e-6)
     np.testing.assert_allclose(norms, NORMS, rtol=0, atol=6e-4)
@@ -148,7 +148,7 @@ def test_sampled_losses_are_tensorflows():
 
 def test_the_checkpoint_goes_on_learning(corpus, tmp_path):
     longer = replace(SIX_STEPS, train=replace(SIX_STEPS.train, updates=60, evaluate_every=20, log_every=20))
-    run = pretrain(longer, data=corpus.folder, output=tmp_path / "run", device="cpu", start=checkpoint())
+    run = train(longer, data=corpus.folder, output=tmp_path / "run", device="cpu", start=checkpoint())
     records = read_log(run)
     losses = [record["loss"] for record in records if record["kind"] == "train"]
     assert losses[0] < 2.6  # of the first steps; a fresh model begins at log 32 = 3.47

@@ -24,7 +24,7 @@ def check(corpus, settings, text, lanes, steps, updates=8):
     for update, directions in zip(islice(stream.updates(), updates), expected, strict=False):
         (batch,) = update.parts
         assert batch.carried
-        assert update.tokens == lanes * steps
+        assert update.tokens == (lanes * steps, lanes * steps)
         for direction, rows in enumerate(directions):
             assert cells(batch, direction) == [shown(row, len(corpus.vocabulary)) for row in rows]
 
@@ -97,13 +97,13 @@ def test_state_is_reset_where_a_sentence_begins_and_nowhere_else(tmp_path):
         assert (batch.resets == (words < 2)).all(), "only boundaries are read first"
 
 
-def test_lanes_are_rounded_to_the_multiple(tmp_path):
+def test_lanes_are_rounded_to_the_multiple_unless_they_are_fewer(tmp_path):
     corpus = made_corpus(tmp_path, [[[3, 4]]])
     found = [
         open_stream(corpus, lanes_recipe(lanes, 5), directions=1, row_multiple=4, parts=2).shapes()
-        for lanes in (1, 11, 12, 19, 20)
+        for lanes in (1, 4, 6, 8, 11, 12, 19, 20)
     ]
-    assert found == [[(5, 4)], [(5, 4)], [(5, 8)], [(5, 8)], [(5, 12)]]
+    assert [rows for ((_, rows),) in found] == [1, 2, 3, 4, 4, 8, 8, 12]
 
 
 def test_a_position_of_other_lanes_is_refused(tmp_path):

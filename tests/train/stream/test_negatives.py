@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import FIXTURES, needs_shared
 
 from elmofire.errors import InputError
-from elmofire.train.stream.negatives import draw_negatives, log_expected_counts
+from elmofire.train.stream.negatives import draw_negatives
 from elmofire.train.stream.randomness import Purpose, generator
 
 
@@ -48,7 +47,7 @@ def test_single_draws_have_the_log_uniform_distribution():
 def test_ids_come_as_often_as_is_expected():
     drawn = [draw_negatives(400, 60, 3, update, 1) for update in range(1500)]
     share = np.bincount(np.concatenate([ids for ids, _ in drawn]), minlength=400) / 1500
-    expected = np.mean([np.exp(log_expected_counts(np.arange(400), tries, 400)) for _, tries in drawn], axis=0)
+    expected = np.mean([1 - (1 - chances(400)) ** tries for _, tries in drawn], axis=0)
     assert abs(share.sum() - expected.sum()) < 0.5
     spread = np.sqrt(expected * (1 - expected) / 1500)
     assert (np.abs(share - expected) < 5 * spread + 1e-9).all()
@@ -69,22 +68,3 @@ def test_the_whole_vocabulary_can_be_drawn(vocabulary):
 def test_more_than_the_vocabulary_is_refused():
     with pytest.raises(InputError, match="11 distinct words cannot be drawn from a vocabulary of 10"):
         draw_negatives(10, 11, 1, 0, 0)
-
-
-def test_expected_counts_are_the_chances_to_be_drawn_at_all():
-    ids = np.array([0, 1, 2, 3, 1000, 793_470])
-    assert np.exp(log_expected_counts(ids, 1, 793_471)) == pytest.approx(chances(793_471)[ids], rel=1e-9)
-    assert np.exp(log_expected_counts(ids[:4], 1, 793_471)) == pytest.approx(
-        [0.051026, 0.029848, 0.021178, 0.016427], rel=1e-4
-    )
-    slow = [math.log(1 - (1 - chance) ** 9) for chance in chances(50)]
-    assert log_expected_counts(np.arange(50), 9, 50) == pytest.approx(slow, rel=1e-9)
-
-
-@needs_shared
-def test_expected_counts_are_tensorflow_s():
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(FIXTURES / "sampled_softmax.hdf5") as file:
-        for ids, counts in (("labels", "true_expected_count"), ("sampled_ids", "sampled_expected_count")):
-            found = np.exp(log_expected_counts(file[ids][()].ravel(), 17, 50))
-            assert found == pytest.approx(file[counts][()].ravel(), rel=1e-5)

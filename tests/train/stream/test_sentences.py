@@ -69,7 +69,7 @@ def test_in_the_text_s_order_updates_are_those_of_a_slow_loop(tmp_path_factory, 
             wanted = [shown(pairs(flat[member], backward=direction == 1)) for member in members]
             wanted = [row[window * steps : (window + 1) * steps] for row in wanted] + [[]] * (rows - len(members))
             assert cells(batch, direction) == [row + [None] * (steps - len(row)) for row in wanted]
-        assert update.tokens == (batch.targets[0] >= 0).sum()
+        assert update.tokens == tuple((batch.targets >= 0).sum(axis=(1, 2)))
         assert batch.words.tolist() == sorted(set(batch.words[batch.inputs].ravel().tolist()))
         assert (batch.words.dtype, batch.inputs.dtype, batch.targets.dtype) == (np.int64, np.int32, np.int32)
 
@@ -101,6 +101,14 @@ def test_both_directions_read_the_same_rows_or_different_ones_of_the_same_bucket
         for one, other in zip(forward, turned, strict=True)
     ]
     assert all(equal) if alike else sum(equal) < 10
+
+
+def test_directions_that_read_different_sentences_have_tokens_of_their_own(tmp_path):
+    updates = epoch_of(made_corpus(tmp_path, [varied_text(200)]), recipe(tokens=40, text="different"))
+    for update in updates:
+        assert update.tokens == tuple((update.parts[0].targets >= 0).sum(axis=(1, 2)))
+    assert any(forward != backward for forward, backward in (update.tokens for update in updates))
+    assert len({sum(tokens) for tokens in zip(*(update.tokens for update in updates), strict=True)}) == 1
 
 
 def test_shapes_are_those_that_come_with_the_most_frequent_first(tmp_path):

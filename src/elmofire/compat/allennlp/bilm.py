@@ -2,7 +2,6 @@
 # ruff: noqa: FBT001  the signatures are AllenNLP's
 
 import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,13 +24,7 @@ _CACHED_AT_ONCE = 1024  # words of `vocab_to_cache` that go through the filters 
 
 
 def load_bilm(options_file: File, weight_file: File) -> BiLM:
-    """A biLM of two local files, its bias with the forget gate's constant inside, as AllenNLP's has it; no head."""
-    for file in (options_file, weight_file):
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(file)):
-            raise InputError(
-                f"{os.fspath(file)}: is an address, and nothing is downloaded here",
-                hint="download both files first, and give their paths",
-            )
+    """A biLM of two files, its bias with the forget gate's constant inside, as AllenNLP's has it; no head."""
     weights = load_weights((options_file, weight_file))
     if not weights.config.encoder.filters:
         raise ModelError(
@@ -72,6 +65,7 @@ class _ElmoCharacterEncoder(OldNames):
         return self.inner.config.width
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        check_are_ids(inputs)
         room = self.inner.config.max_characters
         if inputs.dim() != 3 or inputs.shape[2] != room:
             raise InputError(
@@ -237,6 +231,14 @@ class _ElmoBiLm(OldNames):
                 torch.cat([new, old[:, :, rows:].to(new)], dim=2) for new, old in zip(moved, self.carried, strict=True)
             ]
         self.carried = LstmState(*moved)
+
+
+def check_are_ids(inputs: object) -> None:
+    if not isinstance(inputs, Tensor):
+        raise InputError(
+            f"the input is {type(inputs).__name__}, but should be a tensor of character ids",
+            hint="batch_to_ids(sentences) makes it of token lists",
+        )
 
 
 def lengths_of(present: Tensor) -> Tensor:

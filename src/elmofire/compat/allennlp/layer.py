@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmofire.compat.allennlp.bilm import File, _ElmoBiLm, remove_sentence_boundaries
+from elmofire.compat.allennlp.bilm import File, _ElmoBiLm, check_are_ids, remove_sentence_boundaries
 from elmofire.compat.allennlp.names import State
 from elmofire.errors import InputError
 from elmofire.model import mix
@@ -16,7 +16,7 @@ from elmofire.model import mix
 _PUBLISHED = (
     "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway_"
 )
-DEFAULT_OPTIONS_FILE = f"{_PUBLISHED}options.json"  # what the old defaults named; to be downloaded by hand
+DEFAULT_OPTIONS_FILE = f"{_PUBLISHED}options.json"  # the old defaults: allenai/original of the catalogue
 DEFAULT_WEIGHT_FILE = f"{_PUBLISHED}weights.hdf5"
 
 
@@ -152,6 +152,7 @@ class Elmo(nn.Module):
 
         With `vocab_to_cache`, `word_inputs` (B, .., T) are places in it, 0 for padding.
         """
+        check_are_ids(inputs)
         if inputs.dim() < 3:
             raise InputError(
                 f"the ids have the shape {tuple(inputs.shape)}, but should have (sentences, .., tokens, 50)"

@@ -3,6 +3,7 @@
 import os
 import sys
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ FAMILIES = {  # what the files hold -> whether a tar file is read as it is
 }
 
 _TAR_ENDINGS = (".tar.gz", ".tgz", ".tar.bz2")
+_SAID_ONCE = 5  # models of which the same is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,16 +150,28 @@ def _entry(table: dict[str, Any]) -> Entry:
 
 
 def catalogue_table() -> str:
-    """The catalogue in Markdown, as docs/reference/models.md has it."""
+    """The catalogue in Markdown, as docs/reference/models.md has it: what many models of an owner share is said once, above the table."""
+    known = {entry.name: _known(entry) for entry in catalogue()}
+    shared = Counter((name.partition("/")[0], facts) for name, facts in known.items())
+    above = {key for key, times in shared.items() if times >= _SAID_ONCE}
     lines = [
+        'Where a row says "as above":',
+        "",
+        *[f"- `{owner}/`: {facts}" for owner, facts in shared if (owner, facts) in above],
+        "",
         "| name | language | family | parameters | license | what is known |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for entry in catalogue():
         parameters = f"{entry.parameters / 1e6:.1f}M" if entry.parameters else ""
-        facts = [entry.note, f"tokens: {entry.tokenization}" if entry.tokenization else "", f"source: {entry.source}"]
-        known = "; ".join(fact for fact in facts if fact)
+        facts = known[entry.name]
+        told = "as above" if (entry.name.partition("/")[0], facts) in above else facts
         lines.append(
-            f"| `{entry.name}` | {entry.language} | {entry.family} | {parameters} | {entry.license} | {known} |"
+            f"| `{entry.name}` | {entry.language} | {entry.family} | {parameters} | {entry.license} | {told} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _known(entry: Entry) -> str:
+    facts = [entry.note, f"tokens: {entry.tokenization}" if entry.tokenization else "", f"source: {entry.source}"]
+    return "; ".join(fact for fact in facts if fact)

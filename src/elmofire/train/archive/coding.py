@@ -13,6 +13,7 @@ from elmofire.errors import DataError
 
 _DOCUMENT, _SENTENCE_END = 0, 1
 _LONGEST = 5  # bytes of a 32-bit number
+AGAIN = "copy the pieces again; if that does not help, pack the corpus again"
 # Long matches in a large window, four bits of the byte before as context, and no alignment: symbols have any length.
 _FILTERS = [
     {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 32 << 20, "lc": 4, "lp": 0, "pb": 0}
@@ -30,9 +31,9 @@ def decompressed(data: bytes, limit: int) -> bytes:
         found = decompressor.decompress(data, max_length=limit + 1)
         whole = decompressor.eof and not decompressor.unused_data
     except lzma.LZMAError as error:
-        raise DataError(f"cannot be unpacked: {error}") from None
+        raise DataError(f"cannot be unpacked: {error}", hint=AGAIN) from None
     if len(found) > limit or not whole:
-        raise DataError("cannot be unpacked: it is not as long as it should be")
+        raise DataError("cannot be unpacked: it is not as long as it should be", hint=AGAIN)
     return found
 
 
@@ -90,7 +91,7 @@ def decoded(data: bytes) -> NDArray[np.uint32]:
     last = np.flatnonzero(row < 128)
     sizes = np.diff(last, prepend=-1)
     if len(row) and (not len(last) or last[-1] != len(row) - 1 or sizes.max() > _LONGEST):
-        raise DataError("cannot be unpacked: its bytes are no symbols")
+        raise DataError("cannot be unpacked: its bytes are no symbols", hint=AGAIN)
     found = row[last].astype(np.uint32)
     for back in range(1, int(sizes.max(initial=1))):
         has = sizes > back

@@ -19,19 +19,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.errors import DataError
+from elmofire.errors import DataError, ElmofireError
 from elmofire.formats.files import written_aside
-from elmofire.train.archive.coding import compressed, decoded, decompressed, encoded, shard_of, symbols
+from elmofire.train.archive.coding import AGAIN, compressed, decoded, decompressed, encoded, shard_of, symbols
 from elmofire.train.archive.pieces import SMALLEST, PieceReader, PieceWriter
-from elmofire.train.corpus.job import OVERLAPS_FILE
-from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
+from elmofire.train.corpus.reader import CORPUS_FILE, OVERLAPS_FILE, Corpus
 from elmofire.train.corpus.shards import parts_of, save
 from elmofire.train.corpus.words import Words, given_vocabulary, vocabulary_ids, write_words
-from elmofire.train.processes import Processes
+from elmofire.train.workers import Workers
 
 _WORDS = "words"
 _SMALL = (CORPUS_FILE, "vocab.txt", _WORDS, OVERLAPS_FILE)
-_LARGEST_FRAME = 1 << 30
+_LARGEST_FRAME, _LARGEST_HEADER = 1 << 30, 4096
 _SHARD = re.compile(r"[\w.]+-\d{5}")
 
 
@@ -57,7 +56,7 @@ def pack(
         raise DataError(f"pieces of {piece_bytes:,} bytes are too small: {SMALLEST:,} at least")
     opened.verify()
     identity = blake2b((opened.folder / CORPUS_FILE).read_bytes(), digest_size=16).hexdigest()
-    with _made_aside(archive) as aside, Processes(processes) as workers:
+    with _made_aside(archive) as aside, Workers(processes) as workers:
         writer = PieceWriter(aside, identity, piece_bytes)
         for name, raw, data in workers.map(_frame, _contents(opened)):
             line = json.dumps({"name": name, "bytes": len(data), "raw": raw}).encode()
@@ -92,16 +91,17 @@ def unpack(archive: Path | str, corpus: Path | str, *, processes: int | None = N
     """Make the corpus again out of the folder that holds all pieces."""
     archive, corpus = Path(archive), Path(corpus)
     frames = _frames(PieceReader(archive), archive)
-    with _made_aside(corpus) as aside, Processes(processes) as workers:
+    with _made_aside(corpus) as aside, Workers(processes) as workers:
         small: dict[str, bytes] = {}
         shards: Iterator[_Frame] = iter(())
         for frame in frames:
             if _SHARD.fullmatch(frame.name):
                 shards = chain([frame], frames)
                 break
-            small[frame.name] = decompressed(frame.data, frame.raw)
+            with _named(frame):
+                small[frame.name] = decompressed(frame.data, frame.raw)
         if missing := {CORPUS_FILE, "vocab.txt", _WORDS} - set(small):
-            raise DataError(f"{archive}: the archive has no {', '.join(sorted(missing))}")
+            raise DataError(f"{archive}: the archive has no {', '.join(sorted(missing))}", hint=AGAIN)
         words = small[_WORDS].split(b"\n")
         counts = np.zeros(len(words), dtype=np.uint64)
         calls = ((aside, frame, len(words)) for frame in shards)
@@ -113,10 +113,13 @@ def unpack(archive: Path | str, corpus: Path | str, *, processes: int | None = N
                 with written_aside(aside / name) as file:
                     file.write_bytes(small[name])
         (aside / "vocab.txt").write_bytes(small["vocab.txt"])
-        vocabulary = given_vocabulary(aside / "vocab.txt")
-        table = Words(words, counts)
-        write_words(aside, table, vocabulary, vocabulary_ids(table, vocabulary))
-        Corpus.open(aside).verify()
+        try:
+            vocabulary = given_vocabulary(aside / "vocab.txt")
+            table = Words(words, counts)
+            write_words(aside, table, vocabulary, vocabulary_ids(table, vocabulary))
+            Corpus.open(aside).verify()
+        except (ElmofireError, UnicodeDecodeError):
+            raise DataError(f"{archive}: what it holds is not the corpus that was packed", hint=AGAIN) from None
     return Corpus.open(corpus)
 
 
@@ -129,24 +132,32 @@ class _Frame:
 
 def _frames(reader: PieceReader, archive: Path) -> Iterator[_Frame]:
     while size := int.from_bytes(reader.read(4), "little"):
-        if size > 4096:
-            raise DataError(f"{archive}: the archive is not as it was written")
         try:
-            header = json.loads(reader.read(size))
+            header = json.loads(reader.read(size)) if size <= _LARGEST_HEADER else {}
             name, raw, data = header["name"], header["raw"], header["bytes"]
-            fits = isinstance(name, str) and 0 <= raw <= _LARGEST_FRAME and 0 <= data <= _LARGEST_FRAME
-        except (ValueError, KeyError, TypeError):
-            fits, name, raw, data = False, "", 0, 0
-        if not fits or not (name in _SMALL or _SHARD.fullmatch(name)):
-            raise DataError(f"{archive}: the archive is not as it was written")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            name, raw, data = "", 0, 0
+        known = isinstance(name, str) and (name in _SMALL or _SHARD.fullmatch(name))
+        if not known or not all(type(number) is int and 0 <= number <= _LARGEST_FRAME for number in (raw, data)):
+            raise DataError(f"{archive}: the archive is not as it was written", hint=AGAIN)
         yield _Frame(name, raw, reader.read(data))
+
+
+@contextmanager
+def _named(frame: _Frame) -> Iterator[None]:
+    """What is wrong with a content is said with its name."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{frame.name}: {error}") from None
 
 
 def _write_shard(folder: Path, frame: _Frame, words: int) -> tuple[str, NDArray[np.uint64]]:
     """One shard's files; how often it has each word."""
-    row = decoded(decompressed(frame.data, frame.raw))
+    with _named(frame):
+        row = decoded(decompressed(frame.data, frame.raw))
     if row.max(initial=0) >= words:
-        raise DataError(f"{frame.name}: has words that the archive does not list")
+        raise DataError(f"{frame.name}: has words that the archive does not list", hint=AGAIN)
     ids, ends, documents = shard_of(row)
     for file, array in zip(parts_of(folder, frame.name), (ids, ends, documents), strict=True):
         save(file, array)

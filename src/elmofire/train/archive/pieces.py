@@ -6,6 +6,7 @@ A piece is a line of JSON (`archive`, the same in all; its number; whether it is
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ SUFFIX = ".piece"
 SMALLEST = 4096
 _KIND, _FORMAT = "elmofire corpus archive", 1
 _HEADER = 512  # bytes at most
+_NAMED = 20  # of the pieces that are missing
 
 
 class PieceWriter:
@@ -61,7 +63,7 @@ class PieceReader:
         while len(self._waiting) < size:
             chunk = next(self._data, None)
             if chunk is None:
-                raise DataError(f"{self._folder}: the archive ends in the middle")
+                raise DataError(f"{self._folder}: the archive ends in the middle", hint="pack the corpus again")
             self._waiting += chunk
         found = bytes(self._waiting[:size])
         del self._waiting[:size]
@@ -81,7 +83,9 @@ def _checked(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: no such folder", hint="an archive is the folder that its pieces are in")
     files = sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
-        raise DataError(f"{folder}: no pieces of an archive (*{SUFFIX})")
+        raise DataError(
+            f"{folder}: no pieces of an archive (*{SUFFIX})", hint="an archive is the folder that its pieces are in"
+        )
     problems: list[str] = []
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in files:
@@ -97,8 +101,10 @@ def _checked(folder: Path) -> list[Path]:
         problems.append("pieces of more than one archive")
     ends = [number for number, (_, header) in found.items() if header["last"]]
     if found:
-        missing = sorted(set(range(max(found))) - set(found))
-        problems += [f"piece {number} is missing" for number in missing[:20]]
+        missing = max(found) + 1 - len(found)  # the numbers are not trusted to be few
+        named = islice((number for number in range(max(found)) if number not in found), _NAMED)
+        problems += [f"piece {number} is missing" for number in named]
+        problems += [f"and {missing - _NAMED:,} more"] if missing > _NAMED else []
     if not ends and not problems:
         problems.append(f"what follows piece {max(found)} is missing")
     if problems:
@@ -111,7 +117,8 @@ def _header(path: Path) -> dict[str, Any] | None:
     with path.open("rb") as file:
         try:
             header = json.loads(file.readline(_HEADER))
-            whole = header["kind"] == _KIND and header["format"] == _FORMAT and header["piece"] >= 0
+            described, checked = (header["kind"], header["format"]), (header["bytes"], header["blake2b"])
+            whole = described == (_KIND, _FORMAT) and type(header["piece"]) is int and header["piece"] >= 0
             whole = whole and isinstance(header["archive"], str) and isinstance(header["last"], bool)
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -119,4 +126,4 @@ def _header(path: Path) -> dict[str, Any] | None:
         while chunk := file.read(1 << 20):
             checksum.update(chunk)
             size += len(chunk)
-    return header if whole and header["bytes"] == size and header["blake2b"] == checksum.hexdigest() else None
+    return header if whole and checked == (size, checksum.hexdigest()) else None

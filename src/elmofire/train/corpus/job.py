@@ -22,8 +22,16 @@ from elmofire.text.vocabulary import UNKNOWN, Vocabulary
 from elmofire.train.corpus import blocks as blocks_module
 from elmofire.train.corpus.blocks import Block, Position, cut_blocks, write_block
 from elmofire.train.corpus.overlaps import read_evaluation
-from elmofire.train.corpus.reader import CORPUS_FILE, FORMAT, digest
-from elmofire.train.corpus.report import long_sentences, split_table, words_table
+from elmofire.train.corpus.reader import FORMAT
+from elmofire.train.corpus.report import (
+    long_sentences,
+    order_note,
+    refuse_language_name,
+    split_table,
+    words_table,
+    write_overlaps,
+    write_table,
+)
 from elmofire.train.corpus.selection import (
     DROPPED,
     TRAIN,
@@ -42,13 +50,9 @@ from elmofire.train.corpus.shards import (
     words_file,
     write_shard,
 )
-from elmofire.train.corpus.sources import DOCUMENTS, Source, find_sources
+from elmofire.train.corpus.sources import DOCUMENTS, Source, find_sources, no_sentence, refuse_unreadable
 from elmofire.train.corpus.words import SPECIALS, Counter, Words, most_frequent, vocabulary_ids, write_words
-from elmofire.train.processes import Processes
-
-OVERLAPS_FILE = "overlaps.jsonl"
-_SORTED = 0.5  # a vocabulary by frequency of other text has more, one in another order less
-_ENOUGH_WORDS = 50  # to tell
+from elmofire.train.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,20 @@ class Settings:
             raise InputError(f"sentences are {self.sentences!r}, but should be split or lines")
         if self.unique not in ("", "sentences", "documents"):
             raise InputError(f"unique is {self.unique!r}, but should be sentences or documents")
-        if self.held_out < 0 or (isinstance(self.held_out, float) and self.held_out >= 1):
+        if not self.held_out >= 0 or (isinstance(self.held_out, float) and not self.held_out < 1):  # nan is neither
             raise InputError(f"held_out is {self.held_out}, but should be a share below 1 or a number of documents")
         if isinstance(self.vocabulary, int) and self.vocabulary <= len(SPECIALS):
             raise InputError(f"a vocabulary of {self.vocabulary} words has no room beside {', '.join(SPECIALS)}")
+        if isinstance(self.vocabulary, str) and self.min_count > 1:
+            raise InputError(
+                f"min_count is {self.min_count}, but {self.vocabulary} is taken with all its words",
+                hint="give a number and have the vocabulary made, or leave min_count out",
+            )
         if self.ngram < 1:
             raise InputError(f"n-grams of {self.ngram} words do not exist")
+        if not self.check_against and (self.drop_overlaps or self.ngram != Settings.ngram):
+            what = "drop_overlaps" if self.drop_overlaps else "ngram"
+            raise InputError(f"{what} is given, but no text to look for", hint="check_against names its files")
         try:
             re.compile(self.titles)
         except re.error as error:
@@ -91,7 +103,13 @@ class Settings:
     def splits_sentences(self) -> bool:
         return self.sentences == "split" and not self.pretokenized
 
+    @property
+    def sentence_rules(self) -> int | None:
+        """The version of the rules by which sentences are split; None where lines are sentences."""
+        return VERSION if self.splits_sentences else None
+
     def tokenizer(self) -> Tokenizer:
+        refuse_language_name(self.language)
         if self.pretokenized:
             return load_tokenizer(TokenizerInfo("whitespace", self.language, 1))
         return tokenizer_for(self.language)
@@ -112,16 +130,19 @@ class Job:
     ) -> None:
         self.output, self.settings, self.tokenizer = output, settings, tokenizer
         self.sources, self.names, self.vocabulary, self.note = sources, names, vocabulary, note
+        self.titles = re.compile(settings.titles) if settings.titles else None
         self.evaluation = list(dict.fromkeys(source.path for source in find_sources(settings.check_against)))
+        self._ngrams: dict[str, int] = {}  # of each evaluation file
         self.parts = Path(f"{output}.parts")
         self.blocks_folder, self.corpus_folder = self.parts / "blocks", self.parts / "corpus"
 
-    def run(self, workers: Processes, described: dict[str, Any], progress: Callable[[int, int], None]) -> None:
+    def run(self, workers: Workers, described: dict[str, Any], progress: Callable[[int, int], None]) -> None:
         self._start()
         check = self._check() if self.evaluation else None  # before the long part, should its files be bad
+        refuse_unreadable(self.sources, self.names, documents=self.settings.documents, titles=self.titles)
         blocks = self._tokenize(workers, progress)
         if not blocks:
-            raise DataError(f"no sentence in {self._first_sources()}", hint="it takes lines of text in utf-8")
+            raise no_sentence(self.sources)
         self.note("choosing sentences")
         selected, duplicates = self._select(workers, blocks, check)
         if not sum(block.sentences[0] for block in selected):
@@ -130,17 +151,19 @@ class Job:
         words, vocabulary, targets = self._count(blocks)
         unknown = vocabulary.id(UNKNOWN[0])
         about_words = words_table(words, targets, unknown)
-        if about_words["vocabulary_order"] < _SORTED and about_words["vocabulary_seen"] >= _ENOUGH_WORDS:
-            self._warn_of_order(about_words["vocabulary_order"])
+        if told := order_note(about_words, self.settings.vocabulary):
+            warnings.warn(told, stacklevel=2)
         self.note("writing shards")
         splits = self._write(workers, selected, unknown)
-        overlaps = self._write_overlaps(selected)
-        long = long_sentences(blocks, [source.path for source in self.sources])
+        paths = [source.path for source in self.sources]
+        found = [overlap for block in selected for overlap in block.overlaps]
+        overlaps = write_overlaps(self.corpus_folder, found, paths, self._ngrams)
+        long = long_sentences(blocks, paths)
         table = {
             "format": FORMAT,
             "elmofire": elmofire.__version__,
             "tokenizer": asdict(self.tokenizer.info),
-            "sentences": {"rules": VERSION if self.settings.splits_sentences else None},
+            "sentences": {"rules": self.settings.sentence_rules},
             "vocabulary": len(vocabulary),
             "words": len(words.spellings),
             "splits": {name: split_table(shards) for name, shards in splits.items()},
@@ -154,23 +177,16 @@ class Job:
         }
         self._finish(table)
 
-    def _warn_of_order(self, order: float) -> None:
-        what = f"{self.settings.vocabulary}: the words do not stand by falling frequency in this text"
-        warnings.warn(
-            f"{what} ({order:.2f}, where 1 is that order and 0 is any): with a sampled softmax the negatives would be the wrong ones; "
-            "train with the full softmax, or give a number and have the vocabulary made",
-            stacklevel=2,
-        )
-
-    def _first_sources(self) -> str:
-        return ", ".join(source.path for source in self.sources[:3]) + (", ..." if len(self.sources) > 3 else "")
-
-    def _start(self) -> None:
+    def _manifest(self) -> str:
+        """What this job is, and what its files are now."""
         stamps = [source.stamp() for source in self.sources]
         files = [*self.evaluation, *([self.settings.vocabulary] if isinstance(self.settings.vocabulary, str) else [])]
         stamps += [source.stamp() for source in find_sources(files)]
         manifest = [FORMAT, elmofire.__version__, blocks_module.BLOCK_BYTES, asdict(self.settings), stamps]
-        listed = json.dumps([*manifest, asdict(self.tokenizer.info), VERSION], sort_keys=True)
+        return json.dumps([*manifest, asdict(self.tokenizer.info), VERSION], sort_keys=True)
+
+    def _start(self) -> None:
+        listed = self._manifest()
         file = self.parts / "manifest.json"
         if not file.is_file() or file.read_text() != listed:
             shutil.rmtree(self.parts, ignore_errors=True)
@@ -181,15 +197,14 @@ class Job:
         with written_aside(file) as aside:
             aside.write_text(listed)
 
-    def _tokenize(self, workers: Processes, progress: Callable[[int, int], None]) -> list[Block]:
+    def _tokenize(self, workers: Workers, progress: Callable[[int, int], None]) -> list[Block]:
         blocks: list[Block] = []
         while block_file(self.blocks_folder, len(blocks)).is_file():
             blocks.append(Block(block_file(self.blocks_folder, len(blocks))))
             progress(len(blocks[-1].array("lengths")), 0)
         start = blocks[-1].end if blocks else Position()
         paths = [source.path for source in self.sources]
-        titles = re.compile(self.settings.titles) if self.settings.titles else None
-        raw = cut_blocks(self.sources, start, documents=self.settings.documents, titles=titles)
+        raw = cut_blocks(self.sources, start, documents=self.settings.documents, titles=self.titles)
         files = (block_file(self.blocks_folder, number) for number in range(len(blocks), 10**9))
         settings = self.settings
         write = partial(write_block, split=settings.splits_sentences, with_hashes=settings.unique == "sentences")
@@ -199,9 +214,7 @@ class Job:
             progress(sentences, tokens)
         return blocks
 
-    def _select(
-        self, workers: Processes, blocks: list[Block], check: Check | None
-    ) -> tuple[list[Selected], int | None]:
+    def _select(self, workers: Workers, blocks: list[Block], check: Check | None) -> tuple[list[Selected], int | None]:
         settings = self.settings
         splits = document_splits(
             blocks,
@@ -250,7 +263,7 @@ class Job:
         write_words(self.corpus_folder, words, vocabulary, targets)
         return words, vocabulary, targets
 
-    def _write(self, workers: Processes, selected: list[Selected], unknown: int) -> dict[str, list[ShardCounts]]:
+    def _write(self, workers: Workers, selected: list[Selected], unknown: int) -> dict[str, list[ShardCounts]]:
         names = ["train", *self.names]
         plans = [plan for split, name in enumerate(names) for plan in plan_shards(split, name, selected)]
         calls = ((plan, self.blocks_folder, self.corpus_folder, unknown) for plan in plans)
@@ -259,35 +272,16 @@ class Job:
             splits[names[plan.split]].append(counts)
         return splits
 
-    def _write_overlaps(self, selected: list[Selected]) -> list[dict[str, Any]]:
-        files = self.evaluation
-        if not files:
-            return []
-        found = [overlap for block in selected for overlap in block.overlaps]
-        with written_aside(self.corpus_folder / OVERLAPS_FILE) as aside, aside.open("w", encoding="utf-8") as file:
-            for overlap in found:
-                places = {"text": self.sources[overlap.source].path, "line": overlap.line}
-                places |= {"file": files[overlap.file], "sentence": overlap.sentence, "words": overlap.words}
-                file.write(json.dumps(places, ensure_ascii=False) + "\n")
-        sentences = [sum(overlap.file == number for overlap in found) for number in range(len(files))]
-        return [
-            {"file": file, "ngrams": self._ngrams[file], "sentences": count}
-            for file, count in zip(files, sentences, strict=True)
-        ]
-
     def _finish(self, table: dict[str, Any]) -> None:
-        """Checksums of all files, then the rename that makes it a corpus."""
+        """Checksums of all files, then the rename that makes it a corpus.
+
+        What is edited before is seen here; what is edited after is newer than the table.
+        """
         write_table(self.corpus_folder, table)
+        if self._manifest() != (self.parts / "manifest.json").read_text():
+            raise DataError("a file has changed while it was read", hint="the same line again reads everything anew")
         if self.output.exists():
             self.output.rmdir()  # it was empty
         self.corpus_folder.rename(self.output)
         (self.parts / "manifest.json").unlink()  # first, or a run killed in the middle would leave a job with holes
         shutil.rmtree(self.parts)
-
-
-def write_table(folder: Path, table: dict[str, Any]) -> None:
-    """`corpus.json`, last: with it a folder is a corpus."""
-    (folder / CORPUS_FILE).unlink(missing_ok=True)
-    files = {file.name: {"bytes": file.stat().st_size, "blake2b": digest(file)} for file in sorted(folder.iterdir())}
-    with written_aside(folder / CORPUS_FILE) as aside:
-        aside.write_text(json.dumps({**table, "files": files}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

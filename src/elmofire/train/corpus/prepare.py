@@ -5,19 +5,20 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from elmofire.errors import DataError, InputError
+from elmofire.errors import DataError, ElmofireError, InputError
+from elmofire.text.tokenizers import Tokenizer
 from elmofire.train.corpus.job import Job, Settings
-from elmofire.train.corpus.reader import Corpus
+from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
 from elmofire.train.corpus.sources import Source, find_sources
 from elmofire.train.corpus.words import given_vocabulary
-from elmofire.train.processes import Processes
+from elmofire.train.workers import Workers
 
 __all__ = ["Settings", "prepare"]
 
@@ -28,18 +29,19 @@ def prepare(
     settings: Settings | None = None,
     *,
     held_out_texts: Mapping[str, Sequence[str]] | None = None,
+    tokenizer: Tokenizer | None = None,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Corpus:
     """Make a corpus of files, folders, patterns or `hf:` data sets; the same call again goes on with an interrupted one.
 
-    `held_out_texts` are text of their own for splits by name. The result does not depend on the number of `processes`. `progress` is
-    called with the sentences and tokens that each block adds, `note` with what is being done.
+    `held_out_texts` are text of their own for splits by name. `tokenizer` is another one than that of the settings' language. The result
+    does not depend on the number of `processes`. `progress` is called with the sentences and tokens that each block adds, `note` with
+    what is being done.
     """
     settings = settings or Settings()
     settings.check()
-    tokenizer = settings.tokenizer()
     output = Path(output)
     held_out_texts = held_out_texts or {}
     sources = [source for name, files in held_out_texts.items() for source in find_sources(files, name)]
@@ -49,20 +51,24 @@ def prepare(
     vocabulary = given_vocabulary(Path(settings.vocabulary)) if isinstance(settings.vocabulary, str) else None
     options = {**asdict(settings), "check_against": list(settings.check_against)}
     listed = [{"path": source.path, "split": source.split or "train", "bytes": _size(source)} for source in sources]
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        return _made_before(output, options, listed)
+    described = {"options": options, "sources": listed}
+    tokenizer = tokenizer or settings.tokenizer()
     job = Job(output, settings, tokenizer, sources, names, vocabulary, note or (lambda text: None))
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        return _made_before(job, described)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{output}.lock").acquire(timeout=0), Processes(processes) as workers:
-            job.run(workers, {"options": options, "sources": listed}, progress or (lambda sentences, tokens: None))
+        with FileLock(f"{output}.lock").acquire(timeout=0), Workers(processes) as workers:
+            job.run(workers, described, progress or (lambda sentences, tokens: None))
         Path(f"{output}.lock").unlink(missing_ok=True)
-    except (InputError, DataError):  # what is mended now is another run
+    except ElmofireError:  # what is mended now is another run
         shutil.rmtree(f"{output}.parts", ignore_errors=True)
         Path(f"{output}.lock").unlink(missing_ok=True)
         raise
     except Timeout:
-        raise DataError(f"{output}: another process is writing it") from None
+        raise DataError(
+            f"{output}: another process is writing it", hint="wait until it is done, or choose another name"
+        ) from None
     except OSError as error:
         raise DataError(
             f"{output}: cannot be written: {error.strerror or error}",
@@ -94,16 +100,47 @@ def _size(source: Source) -> int | None:
     return None if source.path.startswith("hf:") else Path(source.path).stat().st_size
 
 
-def _made_before(output: Path, options: dict[str, Any], sources: list[dict[str, Any]]) -> Corpus:
-    """The corpus that is there, if it is the one that was asked for."""
+def _made_before(job: Job, described: dict[str, Any]) -> Corpus:
+    """The corpus that is there, if it is the one that was asked for and would be the same today."""
+    output = job.output
     try:
         corpus = Corpus.open(output)
     except DataError:
         raise DataError(f"{output}: exists and is no prepared corpus", hint="choose another name") from None
-    if (corpus.table["options"], corpus.table["sources"]) != (options, sources):
+    if any(corpus.table.get(name) != value for name, value in described.items()):
         raise DataError(
             f"{output}: a corpus made in another way is there", hint="choose another name, or remove it first"
+        )
+    if changes := list(_changes(corpus, job)):
+        raise DataError(
+            f"{output}: a corpus is there, but {'; '.join(changes)}",
+            hint="remove it to have it made again, or choose another name",
+        )
+    table, paths = output / CORPUS_FILE, [*job.evaluation, *(source.path for source in job.sources)]
+    newer = [path for path in paths if _is_newer(Source(path), table)]
+    if newer:
+        raise DataError(
+            f"{output}: a corpus is there, but older than {', '.join(newer[:3])}{', ...' if len(newer) > 3 else ''}",
+            hint=f"remove it to have it made again, or choose another name; if the text is still the same: touch {table}",
         )
     shutil.rmtree(f"{output}.parts", ignore_errors=True)  # of a run that was killed right after the rename
     Path(f"{output}.lock").unlink(missing_ok=True)
     return corpus
+
+
+def _changes(corpus: Corpus, job: Job) -> Iterator[str]:
+    """What the corpus would be made with today, where that is not what it was made with."""
+    was, now = corpus.tokenizer, job.tokenizer.info
+    if was != now:
+        yield f"its words were split by the tokenizer {was.name} {was.version}, and would be by {now.name} {now.version}"
+    rules = corpus.table["sentences"]["rules"]
+    if rules != job.settings.sentence_rules:
+        yield f"its sentences were split by rules {rules}, and would be by {job.settings.sentence_rules}"
+    if job.vocabulary is not None and corpus.vocabulary.words != job.vocabulary.words:
+        yield f"{job.settings.vocabulary} has other words now"
+    if [checked["file"] for checked in corpus.table["report"]["overlaps"]] != job.evaluation:
+        yield "other files are to be checked against now"
+
+
+def _is_newer(source: Source, table: Path) -> bool:
+    return any(file.stat().st_mtime_ns > table.stat().st_mtime_ns for file in source.files())

@@ -18,8 +18,7 @@ from elmofire.train.corpus.shards import parts_of
 
 FORMAT = 1
 _MOST_JSON = 2 << 30  # bytes: it lists every source, of which there may be a million
-CORPUS_FILE = "corpus.json"
-HEAD = ("corpus.json", "vocab.txt", "words.utf8", "words.ends.npy", "words.counts.npy", "targets.npy")
+CORPUS_FILE, OVERLAPS_FILE = "corpus.json", "overlaps.jsonl"
 
 
 class Split:
@@ -140,11 +139,15 @@ class Corpus:
                 raise DataError(f"{folder}: missing or of a wrong size: {', '.join(wrong)}", hint="prepare it again")
             return cls(folder, table)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{folder / CORPUS_FILE}: is not as it was written: {error!r}") from None
+            raise DataError(
+                f"{folder / CORPUS_FILE}: is not as it was written: {error!r}", hint="prepare it again"
+            ) from None
 
     def verify(self) -> None:
         """Read every file and compare its checksum."""
-        wrong = [name for name, file in self.table["files"].items() if digest(self.folder / name) != file["blake2b"]]
+        wrong = [
+            name for name, file in self.table["files"].items() if digest(self.folder / name) != file.get("blake2b")
+        ]
         if wrong:
             raise DataError(f"{self.folder}: damaged: {', '.join(wrong)}", hint="prepare it again")
 

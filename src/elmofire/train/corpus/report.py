@@ -1,18 +1,26 @@
 """What a prepared corpus holds: the figures in `corpus.json`, and as text."""
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elmofire.errors import InputError
+from elmofire.formats.files import written_aside
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.train.corpus.blocks import Block
+from elmofire.train.corpus.reader import CORPUS_FILE, OVERLAPS_FILE, digest
+from elmofire.train.corpus.selection import Overlap
 from elmofire.train.corpus.shards import ShardCounts
 from elmofire.train.corpus.words import SPECIALS, Words, frequency_order
 
 ROOM = 48  # bytes of a word that a model with 50 characters reads
 LONG = 1000  # words; no sentence has as many
+_SORTED = 0.5  # a vocabulary by frequency of other text has more, one in another order less
+_ENOUGH_WORDS = 50  # to tell
 
 # The languages with a code of two letters, all of ISO 639-1 and sh; of three letters there are thousands.
 _TWO_LETTERS = """
@@ -72,6 +80,18 @@ def words_table(words: Words, targets: np.ndarray, unknown: int) -> dict[str, An
     }
 
 
+def order_note(words: dict[str, Any], vocabulary: int | str) -> str | None:
+    """What to say of a given vocabulary in another order than that of this text's frequencies, given `words_table`."""
+    order = words["vocabulary_order"]
+    if order >= _SORTED or words["vocabulary_seen"] < _ENOUGH_WORDS:
+        return None
+    return (
+        f"{vocabulary}: the words do not stand by falling frequency in this text ({order:.2f}, where 1 is that order and 0 is any): "
+        "with a sampled softmax the negatives would be the wrong ones; train with the full softmax, or give a number and have the "
+        "vocabulary made"
+    )
+
+
 def long_sentences(blocks: Iterable[Block], paths: Sequence[str]) -> dict[str, Any]:
     """Sentences that are none, as when a text has no stops or its lines were lost: how many, and where the first one is."""
     count, first = 0, ""
@@ -96,20 +116,67 @@ def long_sentences_note(table: dict[str, Any]) -> str | None:
     )
 
 
+def refuse_language_name(language: str) -> None:
+    """`English` would be split by rules for all languages, or ask for an extra that `en` does not need.
+
+    >>> refuse_language_name("English")
+    Traceback (most recent call last):
+    elmofire.errors.InputError: language is 'English', but should be a code of two or three letters
+    hint: en for English, de for German, und where it is not known
+    """
+    if len(_primary(language)) > 3:
+        raise InputError(
+            f"language is {language!r}, but should be a code of two or three letters",
+            hint="en for English, de for German, und where it is not known",
+        )
+
+
+def _primary(language: str) -> str:
+    """The language itself, without a region or a script."""
+    return re.split("[-_]", language.lower())[0]
+
+
 def language_note(tokenizer: TokenizerInfo) -> str | None:
-    """What to say of a language that is none; any name is taken, since ICU has rules for all.
+    """What to say of a code that no language has; it is taken, since ICU has rules for all.
 
     >>> language_note(TokenizerInfo("plain", "ko-KR", 1))
     >>> language_note(TokenizerInfo("icu", "xx", 1))
     "'xx' is no language code such as 'de': words are split by the tokenizer icu 1, as those of a language without rules of its own"
     """
-    primary = re.split("[-_]", tokenizer.language.lower())[0]
+    primary = _primary(tokenizer.language)
     if primary in ("", *_TWO_LETTERS.split()) or re.fullmatch("[a-z]{3}", primary):
         return None
     return (
         f"{tokenizer.language!r} is no language code such as 'de': words are split by the tokenizer {tokenizer.name} "
         f"{tokenizer.version}, as those of a language without rules of its own"
     )
+
+
+def write_overlaps(
+    folder: Path, found: Sequence[Overlap], texts: Sequence[str], ngrams: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Where evaluation text was found, line by line; how often, by file. `ngrams` are how many each evaluation file has."""
+    files = list(ngrams)
+    if not files:
+        return []
+    with written_aside(folder / OVERLAPS_FILE) as aside, aside.open("w", encoding="utf-8") as file:
+        for overlap in found:
+            places = {"text": texts[overlap.source], "line": overlap.line}
+            places |= {"file": files[overlap.file], "sentence": overlap.sentence, "words": overlap.words}
+            file.write(json.dumps(places, ensure_ascii=False) + "\n")
+    sentences = [sum(overlap.file == number for overlap in found) for number in range(len(files))]
+    return [
+        {"file": name, "ngrams": count, "sentences": hits}
+        for (name, count), hits in zip(ngrams.items(), sentences, strict=True)
+    ]
+
+
+def write_table(folder: Path, table: dict[str, Any]) -> None:
+    """`corpus.json`, last: with it a folder is a corpus."""
+    (folder / CORPUS_FILE).unlink(missing_ok=True)
+    files = {file.name: {"bytes": file.stat().st_size, "blake2b": digest(file)} for file in sorted(folder.iterdir())}
+    with written_aside(folder / CORPUS_FILE) as aside:
+        aside.write_text(json.dumps({**table, "files": files}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def report_lines(table: dict[str, Any]) -> list[str]:

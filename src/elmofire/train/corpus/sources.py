@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from elmofire.errors import InputError, MissingExtra
+from elmofire.errors import DataError, InputError, MissingExtra
 from elmofire.text.readers import content_suffix, read_lines, read_sentences
 
 LONGEST_LINE = 1 << 20  # bytes; a whole book on one line is no paragraph
 DOCUMENTS = ("auto", "files", "records", "blocks")
 _RECORDS = (".jsonl", ".ndjson")
 _IN_FOLDERS = (".txt", ".text", *_RECORDS)
+_OF_A_CORPUS = ("corpus.json", "words.utf8")  # the first alone may be anybody's
 _DATA_SET = re.compile(r"hf:(?P<name>[^:@#]+)(:(?P<config>[^@#]+))?(@(?P<split>[^#]+))?(#(?P<column>.+))?")
 
 
@@ -25,12 +26,18 @@ class Source:
     path: str
     split: str = ""
 
+    def files(self) -> list[Path]:
+        """What is read on this machine: the file itself, or those of a data set that is a folder; none of one of the hub."""
+        described = _DATA_SET.fullmatch(self.path)
+        if described is None:
+            return [Path(self.path)]
+        return sorted(file for file in Path(described["name"]).rglob("*") if file.is_file())
+
     def stamp(self) -> list[object]:
         """What tells it apart from another, or from itself when it has changed."""
-        if self.path.startswith("hf:"):
-            return [self.path, self.split]
-        stat = Path(self.path).stat()
-        return [str(Path(self.path).absolute()), self.split, stat.st_size, stat.st_mtime_ns]
+        place = self.path if self.path.startswith("hf:") else str(Path(self.path).absolute())
+        stats = [file.stat() for file in self.files() if file.exists()]
+        return [place, self.split, *([stat.st_size, stat.st_mtime_ns] for stat in stats)]
 
 
 class Line(NamedTuple):
@@ -43,6 +50,8 @@ class Line(NamedTuple):
 
 def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
     """The files that are meant: a folder's text files by name, a pattern's matches by name, `hf:...` as it is.
+
+    A prepared corpus inside a folder is left out: its vocab.txt is no text.
 
     >>> find_sources(["nowhere/*.txt"])
     Traceback (most recent call last):
@@ -60,7 +69,14 @@ def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
             _data_set(text)
             paths = [text]
         elif path.is_dir():
-            paths = [str(file) for file in sorted(path.rglob("*")) if _is_text(file, path)]
+            if _is_corpus(path):
+                raise InputError(
+                    f"{text}: is a corpus that was prepared already",
+                    hint=f"elmofire pretrain RECIPE --data {text} trains on it; to prepare it in another way, give its text again",
+                )
+            files = sorted(path.rglob("*"))
+            corpora = {file.parent for file in files if file.name == _OF_A_CORPUS[0] and _is_corpus(file.parent)}
+            paths = [str(file) for file in files if _is_text(file, path) and file.parent not in corpora]
             if not paths:
                 raise InputError(
                     f"{text}: no text in this folder", hint="it takes .txt and .jsonl files, compressed too"
@@ -78,6 +94,35 @@ def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
             reason = "cannot be read twice" if Path(source.path).exists() else "no such file"
             raise InputError(f"{source.path}: {reason}")
     return found
+
+
+def _is_corpus(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in _OF_A_CORPUS)
+
+
+def refuse_unreadable(
+    sources: Sequence[Source], splits: Sequence[str], *, documents: str, titles: re.Pattern[str] | None
+) -> None:
+    """Before the long part: a kind of file that cannot be read, as where an extra is missing, and splits without a sentence.
+
+    The first file of each kind is opened, and what was given for a split until it has a line: a line is a sentence, and never left out.
+    """
+
+    def has_line(source: Source) -> bool:
+        return any(True for _ in read_source(source, documents=documents, titles=titles))
+
+    files = [source for source in reversed(sources) if not source.path.startswith("hf:")]
+    for source in {(content_suffix(file.path), Path(file.path).suffix.lower()): file for file in files}.values():
+        has_line(source)
+    for name in splits:
+        given = [source for source in sources if source.split == name]
+        if given and not any(map(has_line, given)):
+            raise no_sentence(given, f", the text of the split {name}")
+
+
+def no_sentence(sources: Sequence[Source], what: str = "") -> DataError:
+    listed = ", ".join(source.path for source in sources[:3]) + (", ..." if len(sources) > 3 else "")
+    return DataError(f"no sentence in {listed}{what}", hint="it takes lines of text in utf-8")
 
 
 def _is_text(file: Path, folder: Path) -> bool:

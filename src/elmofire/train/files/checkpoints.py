@@ -26,7 +26,7 @@ from elmofire.errors import DataError, ElmofireError
 from elmofire.formats.files import folder_written_aside, read_json_object
 from elmofire.train.corpus.reader import digest
 
-FORMAT = 1
+FORMAT = 2
 TENSORS, FACTS = "state.safetensors", "checkpoint.json"
 KEPT = 2
 _NAME = re.compile(r"(\d{8,})(-again)?")
@@ -121,7 +121,9 @@ def _read(folder: Path, map_location: str | torch.device) -> Checkpoint:
     if sealed.get("blake2b") != _seal(content):
         raise DataError(f"{FACTS} has another checksum than it says")
     if content["format"] != FORMAT:
-        raise DataError(f"{FACTS} has format {content['format']}, but {FORMAT} is known here")
+        raise DataError(
+            f"{FACTS} has format {content['format']}, but {FORMAT} is known here; it was made by another version of elmofire"
+        )
     file, said = folder / TENSORS, content["files"][TENSORS]
     if file.stat().st_size != said["bytes"]:
         raise DataError(f"{TENSORS} has {file.stat().st_size:,} bytes, but should have {said['bytes']:,}")

@@ -8,6 +8,7 @@ import torch
 from elmofire.train.run.session import Session
 
 EVALUATIONS = 10  # of a run, where the recipe does not say
+_SILENCE = 2.0  # seconds, after which those who watch want to know that something moves
 
 
 class Clock:
@@ -17,6 +18,7 @@ class Clock:
         self._session = session
         self._began = time.monotonic() - session.progress.seconds
         self._saved = self.seconds()
+        self._spoken = time.monotonic()
         self.evaluate_every = session.recipe.train.evaluate_every or (
             session.updates and max(1, -(-session.updates // EVALUATIONS))
         )
@@ -37,6 +39,14 @@ class Clock:
 
     def line_is_due(self) -> bool:
         return self._session.progress.update % self._session.recipe.train.log_every == 0
+
+    def silence_is_long(self) -> bool:
+        """Since a line was due, or this was last so."""
+        now = time.monotonic()
+        long = not self.line_is_due() and now - self._spoken >= _SILENCE
+        if long or self.line_is_due():
+            self._spoken = now
+        return long
 
     def over(self) -> bool:
         session = self._session

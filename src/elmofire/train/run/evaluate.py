@@ -15,7 +15,7 @@ from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.text.characters import END, START
 from elmofire.train.corpus.reader import Corpus, Split
 from elmofire.train.run.memory import EVALUATION_TOKENS
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.settings import DataSettings, Recipe
 from elmofire.train.step.forward import BatchLoss, Tensors
 from elmofire.train.step.full_softmax import full_softmax_loss
@@ -80,7 +80,7 @@ def evaluate(loss: BatchLoss, corpus: Corpus, split: Split, recipe: Recipe, rank
             before = state if batch.carried and state is not None else loss.bilm.zero_state(batch.inputs.shape[2])
             outputs, state = loss.read(tensors, before)
             sums += _losses(loss, outputs[:, -1], tensors.targets)
-            events += update.tokens
+            events += update.tokens[0]  # in the text's order both directions read the same
             counts[0] += int((batch.targets[0] == unknown).sum())
             counts[1] += int(((batch.targets[0] >= 0) & ~np.isin(batch.targets[0], boundaries)).sum())
             if not layers:

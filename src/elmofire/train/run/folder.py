@@ -9,7 +9,7 @@ from elmofire.formats.files import written_aside
 from elmofire.recipe import text_of
 from elmofire.train.files.best import update_run
 from elmofire.train.files.checkpoints import Checkpoint
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.records import PLOT, writing
 from elmofire.train.settings import Recipe
 

@@ -1,4 +1,4 @@
-"""`pretrain`: the loop. It may be killed at any moment; the same call again goes on from the last checkpoint, and ends the same."""
+"""`train`: the loop. It may be killed at any moment; the same call again goes on from the last checkpoint, and ends the same."""
 
 import contextlib
 import math
@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from elmofire.errors import RecipeError
 from elmofire.formats.weights import Weights
 from elmofire.recipe import text_of
@@ -21,18 +19,19 @@ from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.run.clock import Clock
 from elmofire.train.run.evaluate import Evaluation, averaged, evaluate
 from elmofire.train.run.folder import claimed, refuse_to_go_apart, write_recipe
-from elmofire.train.run.processes import joined
+from elmofire.train.run.ranks import joined
 from elmofire.train.run.records import PLOT, Records, write_plot, writing
 from elmofire.train.run.session import Session, suited
 from elmofire.train.run.switches import switches_put_back
 from elmofire.train.settings import Recipe
+from elmofire.train.step.stepper import seed_dropout
 from elmofire.train.stream.feed import Feed
 
 CHECKPOINTS = "checkpoints"
 SKIPPED_AT_MOST = 10  # updates in a row whose gradients are not finite, before the run is given up
 
 
-def pretrain(
+def train(
     recipe: Recipe,
     *,
     data: Path | str,
@@ -45,8 +44,9 @@ def pretrain(
 
     `start` is a model to go on with, whose head has the corpus's vocabulary: how well it predicts the held-out text is told as the
     record "before", and it is kept until there is a better one. `show` is called with every record of the log, and with short ones that
-    the log does not have: "resumed" or "ended" for a run that was there already, "evaluating" before each evaluation. Processes that
-    `torchrun` has started share the work.
+    the log does not have: "resumed" or "ended" for a run that was there already, "evaluating" before each evaluation, "made" now and
+    then between the log's lines, "stopping" when a run that was interrupted will end. Processes that `torchrun` has started share the
+    work.
     """
     corpus, folder = Corpus.open(data), Path(output)
     with joined(device) as ranks, switches_put_back(ranks.device):
@@ -89,16 +89,19 @@ def _run(
                 records.start(notes, evaluate_every=clock.evaluate_every)
                 if start is not None:
                     _evaluate_start(session, start, records, folder)
-            _train(session, clock, checkpoints, records, folder)
+            _make_updates(session, clock, checkpoints, records, folder)
     elif first:
         show({"update": session.progress.update, "kind": "ended"})
     if first and not (made_before and (folder / PLOT).exists()):
         write_plot(folder)
 
 
-def _train(session: Session, clock: Clock, checkpoints: Checkpoints, records: Records, folder: Path) -> None:
+def _make_updates(session: Session, clock: Clock, checkpoints: Checkpoints, records: Records, folder: Path) -> None:
     over = False
-    with _interrupts() as interrupted, Feed(session.stream, session.progress.position) as feed:
+    with (
+        _interrupts(lambda: records.say("stopping")) as interrupted,
+        Feed(session.stream, session.progress.position) as feed,
+    ):
         while not over:
             update = next(feed)
             rate = session.schedule.rate(update.number, clock.minutes())
@@ -107,6 +110,8 @@ def _train(session: Session, clock: Clock, checkpoints: Checkpoints, records: Re
             over = clock.over()  # asked once: what follows takes time, and the run's last minute may pass meanwhile
             if clock.line_is_due() or over:
                 records.train(update, rate, feed.waited)
+            elif clock.silence_is_long():
+                records.say("made")
             _refuse_what_is_not_finite(session, at_line=clock.line_is_due())
             if clock.evaluation_is_due() or over:
                 _evaluate(session, records, folder)
@@ -145,7 +150,8 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
 
 def _evaluate_start(session: Session, start: Weights, records: Records, folder: Path) -> None:
     """The model that a run goes on with, in the same way; it is no evaluation of the run's own."""
-    torch.manual_seed(session.recipe.train.seed)  # as an update does: what dropout does to the layers is told too
+    # As an update does: what dropout does to the layers is told too.
+    seed_dropout(session.ranks.device, session.recipe.train.seed)
     began, found = time.monotonic(), _evaluation(session, records)
     if found is None:
         return
@@ -176,16 +182,20 @@ def _refuse_what_is_not_finite(session: Session, *, at_line: bool) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """The first Ctrl-C, or a request to end, lets the update come to its end and be saved; the second does not wait."""
+def _interrupts(heard: Callable[[], None]) -> Iterator[threading.Event]:
+    """The first Ctrl-C, or a request to end, is heard, and lets the update come to its end and be saved; the second does not wait."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
+    # A thread of its own: this one may be in the middle of writing a line.
+    speaker = threading.Thread(target=heard, daemon=True)
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask(number: int, _frame: object) -> None:
-        asked.set()
+        if not asked.is_set():
+            asked.set()
+            speaker.start()
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
@@ -195,3 +205,5 @@ def _interrupts() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if asked.is_set():
+            speaker.join()

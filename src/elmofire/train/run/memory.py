@@ -5,14 +5,14 @@ then tells how much it is.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from elmofire.errors import RecipeError
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.settings import Recipe
 from elmofire.train.step.forward import BatchLoss, Tensors
 from elmofire.train.step.parameters import FlatParameters
@@ -23,6 +23,7 @@ CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, w
 _OUTSIDE = 4 << 30  # bytes that graphs and libraries take at most
 _GRAPH = 40 << 20  # bytes of a captured graph of some hundred kernels, which it does not see either
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
+_ROUNDED = 1.5  # times the rows of an update that are too many to be the same update
 _ROWS = 128  # of the small batches
 EVALUATION_TOKENS = 8192  # that are read at once
 
@@ -36,6 +37,10 @@ class Fit:
     needed: int | None = None
     limit: int | None = None
     evaluation: int = 0  # bytes of it that evaluations take beside the training's
+
+    @property
+    def fits(self) -> bool:
+        return self.needed is None or self.limit is None or self.needed <= self.limit
 
     @property
     def record(self) -> dict[str, Any]:
@@ -78,56 +83,114 @@ def fit_in_memory(
     recipe: Recipe,
     ranks: Ranks,
     open_parts: Callable[[int], Stream],
-    parts: int | None,
+    before: Mapping[str, Any] | None,
 ) -> Fit:
-    """As few parts as fit, or those that were given; and graphs, where there is room for them.
+    """As few parts as fit on every rank, or those that were given; and graphs, where there is room for them and no other rank.
 
-    The bytes of a batch grow with its rows in a straight line: two small ones tell how.
+    `before` are the facts of the checkpoint from which a run goes on: it goes on in the same way, or not at all.
     """
+    given = before["parts"] if before else recipe.train.accumulate
+    if given and not before:
+        _refuse_larger_updates(open_parts(1), open_parts(given), given, ranks.world)
     if ranks.device.type != "cuda":
-        return Fit(parts or 1, graphs=False)
-    limit = _limit(recipe, ranks.device)
+        if recipe.train.memory_gb is not None:
+            raise RecipeError(
+                f"`train.memory_gb` is {recipe.train.memory_gb:g}, but only on a GPU is a run held to it",
+                hint="train.memory_gb=none",
+            )
+        return Fit(given or 1, graphs=False)
     whole = open_parts(1)
-    steps, _ = max(whole.shapes(), key=math.prod)
-    words = max(whole.most_words(50).values())
-    # Evaluations lie beside the training's memory, and a mean of the weights takes their place while they run.
-    evaluation = _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
-    evaluation += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
-    fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT + evaluation
-    fixed += parameters.gradients.nbytes if ranks.world > 1 else 0  # on their way to the other ranks
-    # Half of the steps: what is tried must itself stay far below the limit.
-    few = -(-steps // 2)
-    one, two = (_bytes_of(loss, parameters, recipe, few, rows, words) for rows in (_ROWS, 2 * _ROWS))
-    each = (two - one) / (_ROWS * few)
+    limit = _limit(recipe, ranks.device, spare=1.0 if before else _SPARE)
+    needs = _Needs(loss, parameters, recipe, ranks, whole, limit)
+    with_graphs = [before["graphs"]] if before else [True, False]
     ways = (
-        Fit(n, graphs, int(fixed + 2 * one - two + each * cells + graphs * graph_bytes), limit, evaluation)
-        for n in ([parts] if parts else _PARTS)
+        needs.way(stream, n, graphs=graphs)
+        for n in ([given] if given else _PARTS)
         for stream in [whole if n == 1 else open_parts(n)]
-        for cells, graph_bytes in [(max(map(math.prod, stream.shapes())), _GRAPH * stream.number_of_kinds)]
-        for graphs in (True, False)
+        if given or _rows(stream, n) == _rows(whole, 1)  # parts of too few rows are filled up, and make updates larger
+        for graphs in (with_graphs if ranks.world == 1 else [False])
     )
-    fit = None
-    for fit in ways:
-        if fit.needed is not None and fit.needed <= limit:
-            break
-    else:
-        assert fit is not None
-        raise RecipeError(
-            f"about {(fit.needed or 0) / 1e9:.1f} GB are needed, with updates in {fit.parts} parts, but there are "
-            f"{limit / 1e9:.1f} GB",
-            hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
-        )
+    fit = next(ways)
+    while not fit.fits and (other := next(ways, None)):
+        fit = other
+    told = ranks.gathered(fit)
+    for rank, one in enumerate(told):
+        if not one.fits:
+            raise _too_small(one, rank if ranks.world > 1 else None, resumed=before is not None)
+    if (most := max(one.parts for one in told)) > fit.parts:
+        fit = needs.way(open_parts(most), most, graphs=False)
     if recipe.train.memory_gb is not None:
         total = torch.cuda.get_device_properties(ranks.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, (limit - CONTEXT) / total), ranks.device)
     return fit
 
 
-def _limit(recipe: Recipe, device: torch.device) -> int:
+class _Needs:
+    """The bytes that ways of running updates are expected to take.
+
+    Those of a batch grow with its rows in a straight line: two small ones tell how.
+    """
+
+    def __init__(
+        self, loss: BatchLoss, parameters: FlatParameters, recipe: Recipe, ranks: Ranks, whole: Stream, limit: int
+    ) -> None:
+        self._limit = limit
+        steps, _ = max(whole.shapes(), key=math.prod)
+        words = max(whole.most_words(50).values())
+        # Evaluations lie beside the training's memory, and a mean of the weights takes their place while they run.
+        self._evaluation = _bytes_of(loss, parameters, recipe, steps, EVALUATION_TOKENS // steps, words, training=False)
+        self._evaluation += parameters.weights.nbytes if recipe.optimizer.average is not None else 0
+        fixed = torch.cuda.memory_allocated(ranks.device) + CONTEXT + self._evaluation
+        fixed += parameters.gradients.nbytes if ranks.world > 1 else 0  # on their way to the other ranks
+        # Half of the steps: what is tried must itself stay far below the limit.
+        few = -(-steps // 2)
+        one, two = (_bytes_of(loss, parameters, recipe, few, rows, words) for rows in (_ROWS, 2 * _ROWS))
+        self._fixed, self._each = fixed + 2 * one - two, (two - one) / (_ROWS * few)
+
+    def way(self, stream: Stream, parts: int, *, graphs: bool) -> Fit:
+        cells = max(map(math.prod, stream.shapes()))
+        needed = self._fixed + self._each * cells + graphs * _GRAPH * stream.number_of_ways
+        return Fit(parts, graphs, int(needed), self._limit, self._evaluation)
+
+
+def _rows(stream: Stream, parts: int) -> dict[int, int]:
+    """Of an update on this rank, by its steps."""
+    return {steps: rows * parts for steps, rows in stream.shapes()}
+
+
+def _refuse_larger_updates(whole: Stream, split: Stream, parts: int, world: int) -> None:
+    """Parts that would have to be filled up: rows are rounded without them too, but not by as much."""
+    before = _rows(whole, 1)
+    for steps, rows in _rows(split, parts).items():
+        if rows > _ROUNDED * before[steps]:
+            raise RecipeError(
+                f"`train.accumulate` is {parts}, but an update of {before[steps] * world:,} sentences or lanes of {steps} steps has too "
+                f"few for it: it would be one of {rows * world:,}, {steps * rows * world:,} tokens",
+                hint="fewer parts, or more train.batch_tokens",
+            )
+
+
+def _too_small(fit: Fit, rank: int | None, *, resumed: bool) -> RecipeError:
+    needed, limit = (fit.needed or 0) / 1e9, (fit.limit or 0) / 1e9
+    parts = "in one part" if fit.parts == 1 else f"in {fit.parts} parts"
+    where = "" if rank is None else f" on rank {rank}"
+    if resumed:
+        return RecipeError(
+            f"about {needed:.1f} GB are needed to go on with the run as it was started, with updates {parts}, but there are "
+            f"{limit:.1f} GB{where}",
+            hint="go on where as much memory is free as at its start, or start a new run",
+        )
+    return RecipeError(
+        f"about {needed:.1f} GB are needed, with updates {parts}, but there are {limit:.1f} GB{where}",
+        hint="a smaller model, a smaller vocabulary, or fewer loss.samples",
+    )
+
+
+def _limit(recipe: Recipe, device: torch.device, *, spare: float) -> int:
     if recipe.train.memory_gb is not None:
         return int(recipe.train.memory_gb * 1e9)
     free, _ = torch.cuda.mem_get_info(device)
-    return int((free + torch.cuda.memory_reserved(device)) * _SPARE)
+    return int((free + torch.cuda.memory_reserved(device)) * spare)
 
 
 def _bytes_of(
@@ -160,7 +223,7 @@ def _bytes_of(
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         with torch.set_grad_enabled(training):
-            objective, _, _ = loss(batch, loss.bilm.zero_state(rows), 1.0)
+            objective, _, _ = loss(batch, loss.bilm.zero_state(rows), torch.ones(directions, device=device))
         if training:
             objective.backward()
         del objective

@@ -1,6 +1,7 @@
 """What a run says while it goes on: the log, TensorBoard's events, whoever watches; and a plot at the end."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,20 +96,22 @@ class Records:
         self._write("note", text=text)
 
     def train(self, update: Update, rate: float, waited: float) -> None:
-        """The loss since the last line."""
-        session, progress = self._session, self._session.progress
-        losses = session.ranks.sum(session.stepper.losses.clone()).tolist()  # here the run waits for the GPU
-        session.stepper.losses.zero_()
+        """The loss since the last line, of the updates where it is finite: NaN, where it is in none."""
+        session, stepper, progress = self._session, self._session.stepper, self._session.progress
+        sums = session.ranks.sum(torch.stack([stepper.losses, stepper.tokens.double()]))
+        losses, counts = sums.tolist()  # here the run waits for the GPU
+        stepper.losses.zero_()
+        stepper.tokens.zero_()
         now = time.monotonic()
         seconds, tokens = now - self._began, progress.tokens - self._tokens_before
-        each = [total / max(progress.tokens_since, 1) for total in losses]
+        each = [total / count if count else math.nan for total, count in zip(losses, counts, strict=True)]
         speed = tokens / max(seconds, 1e-9)
         words = sum(len(batch.words) for batch in update.parts)
         flops = flops_per_token(
             session.bilm.config,
             session.recipe.loss,
             vocabulary=session.bilm.config.head,
-            distinct=words * session.ranks.world / update.tokens,
+            distinct=words * session.ranks.world / update.tokens[0],
         ).total
         self._write(
             "train",
@@ -116,8 +119,8 @@ class Records:
             **dict(zip(session.bilm.config.directions, each, strict=True)),
             softmax=session.recipe.loss.softmax,
             rate=rate,
-            norm=float(session.stepper.norm),
-            skipped=int(session.stepper.skipped),
+            norm=float(stepper.norm),
+            skipped=int(stepper.skipped),
             epoch=update.epoch,
             tokens=progress.tokens,
             clock={
@@ -127,7 +130,6 @@ class Records:
                 "waited": (waited - self._waited) / max(seconds, 1e-9),
             },
         )
-        progress.tokens_since = 0
         self._began, self._tokens_before, self._waited = now, progress.tokens, waited
 
     def evaluation(self, kind: str, found: Evaluation, seconds: float, **facts: bool) -> None:

@@ -19,7 +19,7 @@ from elmofire.text.characters import ByteAlphabet
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
 from elmofire.train.files.checkpoints import Checkpoint, Checkpoints
 from elmofire.train.run.memory import Moment, fit_in_memory
-from elmofire.train.run.processes import Ranks
+from elmofire.train.run.ranks import Ranks
 from elmofire.train.run.switches import repeat_exactly
 from elmofire.train.settings import Recipe
 from elmofire.train.step.forward import BatchLoss
@@ -39,7 +39,6 @@ class Progress:
 
     update: int = 0  # made so far
     tokens: int = 0  # predicted so far, in one direction
-    tokens_since: int = 0  # since the last line of the log
     seconds: float = 0.0  # of all sittings
     evaluations: int = 0
     best: float | None = None  # mean perplexity of the best evaluation
@@ -58,7 +57,7 @@ class Session:
         start: Weights | None = None,
         before: Mapping[str, Any] | None = None,
     ) -> None:
-        """`before` are the facts of the checkpoint from which a run goes on: it is run as it was, whatever memory is free now."""
+        """`before` are the facts of the checkpoint from which a run goes on: its updates are split as they were."""
         self.recipe, self.corpus, self.ranks = recipe, corpus, ranks
         before_all = Moment(ranks.device)
         self.held_out = held_out(recipe, corpus)
@@ -78,10 +77,7 @@ class Session:
         self.loss.direct = ranks.world == 1
         self.parameters = FlatParameters(self.bilm, self.bilm.arrays())
         self.optimizer = Optimizer(recipe.optimizer, self.parameters)
-        parts = before["parts"] if before else recipe.train.accumulate
-        self.fit = fit_in_memory(self.loss, self.parameters, recipe, ranks, self._open, parts)
-        if before:
-            self.fit = replace(self.fit, graphs=before["graphs"])
+        self.fit = fit_in_memory(self.loss, self.parameters, recipe, ranks, self._open, before)
         self.stream = self._open(self.fit.parts)
         self.updates = updates_of(recipe, self.stream)
         self.schedule = Schedule(recipe.optimizer, updates=self.updates, minutes=recipe.train.minutes)
@@ -94,7 +90,7 @@ class Session:
             world=ranks.world,
             state_rows=self.fit.parts * self.stream.carried_rows,
             most_words=self.stream.most_words() if ranks.device.type == "cuda" else {},
-            graphs=self.fit.graphs and ranks.world == 1,
+            graphs=self.fit.graphs,
         )
         self.stepper.make_ready(self.stream.kinds())
         self.fit = before_all.measured(self.fit)
@@ -114,8 +110,7 @@ class Session:
     def made(self, update: Update) -> None:
         """An update is done."""
         self.progress.update = update.number + 1
-        self.progress.tokens += update.tokens
-        self.progress.tokens_since += update.tokens
+        self.progress.tokens += update.tokens[0]
         self.progress.position = update.position
 
     def save(self, checkpoints: Checkpoints) -> None:
@@ -136,6 +131,7 @@ class Session:
             "state/hidden": self.ranks.all_rows(self.stepper.state.hidden, dim=2),
             "state/memory": self.ranks.all_rows(self.stepper.state.memory, dim=2),
             "sums/losses": self.ranks.all_rows(self.stepper.losses[None], dim=0),
+            "sums/tokens": self.ranks.all_rows(self.stepper.tokens[None], dim=0),
             "sums/skipped": self.stepper.skipped,
         }
         facts = {
@@ -181,6 +177,7 @@ class Session:
         self.stepper.state.hidden.copy_(self.ranks.own_rows(tensors["state/hidden"], dim=2))
         self.stepper.state.memory.copy_(self.ranks.own_rows(tensors["state/memory"], dim=2))
         self.stepper.losses.copy_(self.ranks.own_rows(tensors["sums/losses"], dim=0)[0])
+        self.stepper.tokens.copy_(self.ranks.own_rows(tensors["sums/tokens"], dim=0)[0])
         self.stepper.skipped.copy_(tensors["sums/skipped"])
         position = {
             **facts["progress"].pop("position"),
@@ -195,7 +192,7 @@ class Session:
 
     def facts(self) -> dict[str, Any]:
         """What made the model, for its config."""
-        report = self.corpus.table.get("report", {})
+        report = _without_folders(self.corpus.table.get("report", {}))
         return {
             "recipe": text_of(self.recipe),
             "corpus": {
@@ -217,7 +214,7 @@ def _check_start(weights: Weights, corpus: Corpus) -> None:
     if not weights.config.head or words is None or words.words != corpus.vocabulary.words:
         raise DataError(
             f"the model's head does not predict the words of {corpus.folder}",
-            hint="prepare the text with the model's own vocabulary, or let `elmofire finetune` do so",
+            hint=f"prepare the text with the model's own vocabulary; `elmofire finetune` does so anew when {corpus.folder} is removed",
         )
     if FORWARD not in weights.config.directions:
         raise DataError("the model reads backward alone; both directions are trained, or the forward one")
@@ -227,7 +224,7 @@ def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:
     """The recipe for this corpus, and what had to be changed."""
     words = len(corpus.vocabulary)
     if recipe.loss.softmax == "sampled" and 2 * recipe.loss.samples >= words:
-        note = f"full softmax: the vocabulary has {words:,} words, too few to draw {recipe.loss.samples:,} of them"
+        note = f"full softmax: the vocabulary has {words:,} words, fewer than twice the {recipe.loss.samples:,} to draw"
         return replace(recipe, loss=replace(recipe.loss, softmax="full")), [note]
     return recipe, []
 
@@ -237,7 +234,8 @@ def held_out(recipe: Recipe, corpus: Corpus) -> Split | None:
     name, splits = recipe.train.evaluate_on, {name: split for name, split in corpus.heldout.items() if split.tokens}
     if name is not None and name not in splits:
         raise RecipeError(
-            f"`train.evaluate_on` is {name!r}, but the corpus has {', '.join(splits) or 'no held-out text'}"
+            f"`train.evaluate_on` is {name!r}, but the corpus has {', '.join(splits) or 'no held-out text'}",
+            hint="train.evaluate_on=none takes what there is",
         )
     if not splits and recipe.optimizer.schedule == "plateau":
         raise RecipeError(
@@ -274,6 +272,20 @@ def spellings_of(corpus: Corpus, weights: Weights) -> Tensor:
         numbers = np.arange(start, min(start + (1 << 16), corpus.words))
         table[numbers] = corpus.character_ids(numbers, wide)
     return torch.from_numpy(table)
+
+
+def _without_folders(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A model goes to others, whom the folders of this machine do not concern: of files their names alone."""
+    told = dict(report)
+    if told.get("overlaps"):
+        told["overlaps"] = [{**check, "file": _name(check["file"])} for check in told["overlaps"]]
+    if told.get("long_sentences"):
+        told["long_sentences"] = {**told["long_sentences"], "first": _name(told["long_sentences"]["first"])}
+    return told
+
+
+def _name(file: str) -> str:
+    return file if file.startswith("hf:") else Path(file).name  # data sets of the hub have no folder
 
 
 def _fill(named: Mapping[str, Tensor], tensors: Mapping[str, Tensor], prefix: str) -> None:

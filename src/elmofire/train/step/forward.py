@@ -46,15 +46,15 @@ class BatchLoss(nn.Module):
         self.register_buffer("spellings", spellings, persistent=False)
         self.register_buffer("log_missed", _log_missed(len(bilm.head.weight)), persistent=False)
 
-    def forward(self, batch: Tensors, state: LstmState, per_token: Tensor | float) -> tuple[Tensor, Tensor, LstmState]:
+    def forward(self, batch: Tensors, state: LstmState, per_token: Tensor) -> tuple[Tensor, Tensor, LstmState]:
         """What is differentiated, the sum of the losses of each direction (D,), and the state after the batch.
 
-        `per_token` is one over the tokens of the whole update: objectives of its parts and ranks then add up to the mean over tokens
-        and directions, times the loss's factor.
+        `per_token` (D,) is one over the tokens of the whole update in each direction: objectives of its parts and ranks then add up to
+        the mean over tokens, of that over directions, times the loss's factor.
         """
         outputs, state = self.read(batch, state)
         losses = self.losses(F.dropout(outputs[:, -1], self.dropout.output, self.training), batch)
-        objective = losses.sum() * (per_token * (self.factor / len(losses)))
+        objective = (losses * (per_token * (self.factor / len(losses))).to(losses.dtype)).sum()
         return objective, losses.detach(), LstmState(state.hidden.detach(), state.memory.detach())
 
     def read(self, batch: Tensors, state: LstmState) -> tuple[Tensor, LstmState]:

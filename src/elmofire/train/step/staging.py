@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     def arrays(self) -> dict[str, tuple[int, ...]]:
         """What is sent, in order."""
         cells = (self.directions, self.steps, self.rows)
-        arrays = {"per_token": (1,), "words": (self.words,), "inputs": cells, "targets": cells}
+        arrays = {"per_token": (self.directions,), "words": (self.words,), "inputs": cells, "targets": cells}
         if self.samples:
             arrays |= {"tries": (self.directions,), "negatives": (self.directions, self.samples)}
         return arrays | ({"resets": cells} if self.resets else {})
@@ -65,7 +65,7 @@ class Staging:
         self._copied[self._turn].synchronize()
         pinned = self._pinned[self._turn]
         views = _views(pinned[: shape.numbers].numpy(), shape)
-        views["per_token"].view(np.float32)[0] = 1 / update.tokens
+        views["per_token"].view(np.float32)[:] = [1 / tokens for tokens in update.tokens]
         views["words"][: len(batch.words)] = batch.words
         views["words"][len(batch.words) :] = 0
         views["inputs"][...] = batch.inputs
@@ -80,11 +80,11 @@ class Staging:
         self._turn = (self._turn + 1) % len(self._pinned)
 
     def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
-        """The batch that was sent last, and one over its update's tokens."""
+        """The batch that was sent last, and one over its update's tokens in each direction."""
         views = _views(self._device, shape)
         arrays = views["words"], views["inputs"], views["targets"]
         batch = Tensors(*arrays, views.get("negatives"), views.get("tries"), views.get("resets"))
-        return batch, views["per_token"].view(torch.float32)[0]
+        return batch, views["per_token"].view(torch.float32)
 
 
 def _rounded(size: int) -> int:

@@ -49,6 +49,7 @@ class Stepper:
         self._rate = torch.zeros((), device=device)
         directions = len(loss.bilm.config.directions)
         self.losses = torch.zeros(directions, dtype=torch.float64, device=device)  # sums since they were last read
+        self.tokens = torch.zeros(directions, dtype=torch.int64, device=device)  # of which they are the sums
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates whose gradients were not finite
         self.norm = torch.zeros((), device=device)
         self._gpu = OnGpu(device, graphs=graphs) if device.type == "cuda" else None
@@ -70,7 +71,7 @@ class Stepper:
         self._change_parameters()
         self._change_parameters()
         self.optimizer.skipped.zero_()
-        for tensor in (self.parameters.gradients, self.losses, self.skipped, *self.state):
+        for tensor in (self.parameters.gradients, self.losses, self.tokens, self.skipped, *self.state):
             tensor.zero_()
 
     def __call__(self, update: Update, rate: float) -> None:
@@ -98,24 +99,26 @@ class Stepper:
         rows = batch.inputs.shape[2]
         here = slice(number * rows, (number + 1) * rows)
 
-        def gradients(tensors: Tensors, per_token: Tensor | float) -> None:
+        def gradients(tensors: Tensors, per_token: Tensor) -> None:
             state = self._state(here) if batch.carried else self.loss.bilm.zero_state(rows)
             ready = nullcontext() if last or self._world == 1 else self._module.no_sync()  # pyright: ignore[reportCallIssue]
             with ready:
                 objective, losses, after = self._module(tensors, state, per_token)
                 # The gradients of all ranks are averaged, where their sum is wanted.
                 (objective * self._world).backward()
-            # An update that is not finite is skipped: it leaves nothing behind here either.
-            self.losses += torch.where(losses.isfinite(), losses, 0.0)
+            # An update that is not finite is skipped: it leaves nothing behind here either, neither a loss nor the tokens it is of.
+            there, finite = tensors.targets >= 0, losses.isfinite()
+            self.losses += torch.where(finite, losses, 0.0)
+            self.tokens += torch.where(finite, there.sum(dim=(1, 2)), 0)
             if batch.kept:
                 # Rows that predict nothing have ended, or are the other half's, which keeps their state itself.
-                there = (tensors.targets >= 0).any(dim=1)[:, None, :, None]
+                rows_there = there.any(dim=1)[:, None, :, None]
                 for own, new in zip(self._state(here), after, strict=True):
-                    own.copy_(torch.where(there, new.nan_to_num(0.0, 0.0, 0.0), own))
+                    own.copy_(torch.where(rows_there, new.nan_to_num(0.0, 0.0, 0.0), own))
 
         if self._gpu is None:
-            torch.manual_seed(seed)
-            gradients(_on_cpu(batch, update), 1 / update.tokens)
+            seed_dropout(self.state.hidden.device, seed)
+            gradients(_on_cpu(batch, update), 1 / torch.tensor(update.tokens, dtype=torch.float64))
             return
         room = _rounded(_MARGIN * self._most_words.get(batch.kind, 0))
         carries = batch.carried or batch.kept
@@ -152,6 +155,14 @@ def halves(batch: Batch) -> Iterator[Batch]:
         inputs[:, :, mine] = places.reshape(inputs[:, :, mine].shape)
         targets[:, :, mine] = batch.targets[:, :, mine]
         yield batch._replace(words=batch.words[used], inputs=inputs, targets=targets)
+
+
+def seed_dropout(device: torch.device, seed: int) -> None:
+    """On this device alone: torch.manual_seed would seed every other that its caller may use."""
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 def _rounded(words: float) -> int:

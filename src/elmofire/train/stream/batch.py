@@ -27,7 +27,8 @@ class Batch(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        return Kind(*self.inputs.shape[1:], self.carried, self.kept)
+        _, steps, rows = self.inputs.shape
+        return Kind(steps, rows, self.carried, self.kept)
 
 
 class Update(NamedTuple):
@@ -35,7 +36,7 @@ class Update(NamedTuple):
 
     number: int  # from 0
     parts: list[Batch]  # one after the other, their gradients added up; this rank's rows only
-    tokens: int  # to predict in the whole update, all ranks and parts, in one direction
+    tokens: tuple[int, ...]  # to predict in the whole update, all ranks and parts, by direction
     negatives: list[tuple[NDArray[np.int32], int]]  # per direction: distinct ids, the draws they took; full softmax: []
     epoch: float  # how much of the text was read after it
     position: dict[str, Any]  # with which the stream goes on after it

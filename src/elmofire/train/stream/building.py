@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.stream.batch import Batch
-from elmofire.train.stream.text import START, Text
+from elmofire.train.stream.text import START_ID, Text
 
 
 class Segments(NamedTuple):
@@ -57,7 +57,7 @@ class Builder:
     def batch(self, plan: Plan, first: int, last: int) -> Batch:
         """The rows of a plan from `first` to before `last`; cells that no segment covers read `<S>` and predict nothing."""
         shape = (len(plan.segments), plan.steps, last - first)
-        inputs = np.full(shape, START, np.int64)
+        inputs = np.full(shape, START_ID, np.int64)
         targets = np.full(shape, -1, np.int32)
         resets = np.zeros(shape, np.bool_) if self._resets else None
         for direction, segments in enumerate(plan.segments):

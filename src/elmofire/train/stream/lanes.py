@@ -13,26 +13,25 @@ from elmofire.train.settings import DataSettings
 from elmofire.train.stream.building import Plan, Segments, rows_of
 from elmofire.train.stream.epochs import Epochs
 from elmofire.train.stream.randomness import Purpose, generator
+from elmofire.train.stream.reading import Reading
 from elmofire.train.stream.text import Text
 
 
-class Lanes:
+class Lanes(Reading):
     """Plans of updates of the same shape.
 
     A lane that has used up its sentence takes the next one from those that all lanes share; the lanes of an update are filled one
     after the other. Where both directions read the same text, they take the same sentences, since these have as many steps for both.
+    Fewer lanes than `multiple` are as many as the tokens ask for: a multiple of `least` alone.
     """
 
     def __init__(
         self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int, least: int
     ) -> None:
-        self._text = text
-        self._seed = seed
-        self._shuffled = data.order == "shuffled"
-        self._directions = directions
-        self._streams = directions if data.text == "different" else 1
+        super().__init__(text, data, seed, directions)
         self._steps = data.steps
-        self.lanes = rows_of(tokens, data.steps, multiple, least)
+        unit = multiple if tokens >= multiple * data.steps else least
+        self.lanes = rows_of(tokens, data.steps, unit, unit)
         self._per_epoch = int(text.steps.sum())
         self.updates_per_epoch = max(1, self._per_epoch // (self.lanes * data.steps))
         self._epochs = [Epochs(partial(self._order, stream)) for stream in range(self._streams)]
@@ -59,11 +58,9 @@ class Lanes:
                 sentences[stream] = new.sentences[lasts]
                 offsets[stream] = new.offsets[lasts] + new.counts[lasts]
                 segments.append(new)
-            if len(segments) < self._directions:
-                segments *= self._directions
             position = {"update": number, "taken": [*taken], "sentences": sentences.copy(), "offsets": offsets.copy()}
             read = number * self.lanes * self._steps / self._per_epoch
-            yield Plan(number - 1, self._steps, self.lanes, segments, True, True, read, position)
+            yield Plan(number - 1, self._steps, self.lanes, self._by_direction(segments), True, True, read, position)
 
     def sample(self, size: int) -> Iterator[Plan]:
         """The first plans, so many of them."""

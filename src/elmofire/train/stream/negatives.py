@@ -38,16 +38,6 @@ def draw_negatives(
         more = len(drawn)
 
 
-def log_expected_counts(ids: NDArray[np.integer], tries: int, vocabulary: int) -> NDArray[np.float64]:
-    """ln of the probability that so many draws hit an id at least once: what is taken off its logit.
-
-    >>> log_expected_counts(np.array([0, 49]), tries=17, vocabulary=50).round(4).tolist()
-    [-0.0377, -2.4979]
-    """
-    chance = np.log1p(1.0 / (np.asarray(ids, np.float64) + 1.0)) / math.log(vocabulary + 1.0)
-    return np.log(-np.expm1(tries * np.log1p(-chance)))
-
-
 def _log_uniform(uniform: NDArray[np.float64], vocabulary: int) -> NDArray[np.int32]:
     uniform *= math.log(vocabulary + 1.0)
     ids = np.exp(uniform, out=uniform).astype(np.int32) - np.int32(1)

@@ -10,6 +10,7 @@ from elmofire.train.settings import DataSettings
 from elmofire.train.stream.building import Plan, Segments, rows_of
 from elmofire.train.stream.epochs import Epochs
 from elmofire.train.stream.randomness import Purpose, generator
+from elmofire.train.stream.reading import Reading
 from elmofire.train.stream.text import Text
 
 
@@ -21,7 +22,7 @@ class Order(NamedTuple):
     windows: NDArray[np.int64]
 
 
-class Sentences:
+class Sentences(Reading):
     """Plans of updates, each of the same number of steps in all rows; every epoch has the same number of them.
 
     A bucket holds the sentences whose steps fit a length of the grid. Those longer than the last are read in as few windows of one
@@ -32,11 +33,7 @@ class Sentences:
     def __init__(
         self, text: Text, data: DataSettings, seed: int, directions: int, tokens: int, multiple: int, least: int
     ) -> None:
-        self._text = text
-        self._seed = seed
-        self._shuffled = data.order == "shuffled"
-        self._directions = directions
-        self._streams = directions if data.text == "different" else 1
+        super().__init__(text, data, seed, directions)
         grid = np.array(data.lengths)
         windows = -(-text.steps // grid[-1])
         bucket = (windows - 1) * len(grid) + np.searchsorted(grid, -(-text.steps // windows))
@@ -97,11 +94,9 @@ class Sentences:
             counts = np.minimum(self._text.steps[chosen] - offsets, steps)
             there = np.flatnonzero(counts > 0)
             segments.append(Segments(there, np.zeros_like(there), *(a[there] for a in (chosen, offsets, counts))))
-        if len(segments) < self._directions:
-            segments *= self._directions
         kept = window + 1 < self._windows[group]
         epochs, position = (number + 1) / self.updates_per_epoch, {"update": number + 1}
-        return Plan(number, steps, rows, segments, window > 0, bool(kept), epochs, position)
+        return Plan(number, steps, rows, self._by_direction(segments), window > 0, bool(kept), epochs, position)
 
     def sample(self, size: int) -> Iterator[Plan]:
         """Plans of the first epoch, about so many, evenly from all kinds."""

@@ -10,10 +10,11 @@ from elmofire.train.stream.batch import Batch, Kind, Update
 from elmofire.train.stream.building import Builder, Plan
 from elmofire.train.stream.lanes import Lanes
 from elmofire.train.stream.negatives import draw_negatives
+from elmofire.train.stream.reading import Reading
 from elmofire.train.stream.sentences import Sentences
 from elmofire.train.stream.text import Text
 
-LEAST_ROWS = 16  # of a part, where rows are rounded at all: the smallest tile of the kernels
+LEAST_ROWS = 16  # of a part of sentences, where rows are rounded at all: the smallest tile of the kernels
 
 
 def open_stream(
@@ -30,7 +31,8 @@ def open_stream(
     """Updates of a corpus's training text, or of another split, as this rank of a `world` of them sees them, each split into `parts`.
 
     The rows of a part are a multiple of `row_multiple`, so that those of an update are one of `row_multiple * world * parts`; where that
-    would be more tokens than wanted, of a smaller one. Updates with as many rows are the same whatever the numbers of ranks and parts. One direction is the forward one.
+    would be more tokens than wanted, of a smaller one, and lanes are then as many as is wanted. Updates with as many rows are the same
+    whatever the numbers of ranks and parts. One direction is the forward one.
     """
     if not 0 <= rank < world:
         raise InputError(f"there is no rank {rank} among {world}")
@@ -55,10 +57,11 @@ class Stream:
     ) -> None:
         self._text = Text(corpus, split)
         reading = Sentences if recipe.data.reading == "sentences" else Lanes
-        multiple = row_multiple * world * parts
+        multiple, least = row_multiple * world * parts, world * parts
         seed, tokens = recipe.train.seed, recipe.train.batch_tokens
-        least = min(row_multiple, LEAST_ROWS) * world * parts
-        self._reading = reading(self._text, recipe.data, seed, directions, tokens, multiple, least)
+        if reading is Sentences:
+            least *= min(row_multiple, LEAST_ROWS)
+        self._reading: Reading = reading(self._text, recipe.data, seed, directions, tokens, multiple, least)
         self._builder = Builder(corpus, self._text, resets=reading is Lanes and recipe.data.reset)
         self._rank, self._world, self._parts = rank, world, parts
         self._seed = seed
@@ -90,7 +93,7 @@ class Stream:
             draw_negatives(self._vocabulary, self._samples, self._seed, plan.number, direction)
             for direction in range(len(plan.segments) if self._samples else 0)
         ]
-        tokens = int(plan.segments[0].counts.sum())
+        tokens = tuple(int(segments.counts.sum()) for segments in plan.segments)
         return Update(plan.number, self._batches(plan), tokens, negatives, plan.epoch, plan.position)
 
     def kinds(self) -> Iterator[Update]:
@@ -98,8 +101,9 @@ class Stream:
         return map(self.build, self._reading.kinds())
 
     @property
-    def number_of_kinds(self) -> int:
-        return sum(1 for _ in self._reading.kinds())
+    def number_of_ways(self) -> int:
+        """In which batches run: one of each kind, but of those that go on from a state or leave one, each part has its own."""
+        return sum(self._parts if plan.carried or plan.kept else 1 for plan in self._reading.kinds())
 
     def most_words(self, sample: int = 400) -> dict[Kind, int]:
         """How many distinct words the batches of each kind have at most, among about `sample` updates; others may have more."""

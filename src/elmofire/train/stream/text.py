@@ -7,7 +7,7 @@ from elmofire.errors import DataError
 from elmofire.train.corpus.reader import Corpus, Split
 from elmofire.train.corpus.shards import parts_of
 
-START, END = 0, 1  # `<S>` and `</S>` in the corpus's table of words
+START_ID, END_ID = 0, 1  # `<S>` and `</S>` in the corpus's table of words
 
 
 class Text:
@@ -54,8 +54,8 @@ class Text:
                 ids.take(places[begin:end], mode="clip", out=found[begin:end])
         elements = np.zeros(len(numbers), np.int64)
         elements[np.repeat(begins[:-1][by_shard] - sorted_begins[:-1], sorted_sizes) + numbers] = found
-        elements[begins[:-1][offsets == 0]] = END if backward else START
-        elements[begins[1:][offsets + sizes == steps + 1] - 1] = START if backward else END
+        elements[begins[:-1][offsets == 0]] = END_ID if backward else START_ID
+        elements[begins[1:][offsets + sizes == steps + 1] - 1] = START_ID if backward else END_ID
         return elements
 
 

@@ -58,7 +58,7 @@ def read(path: Path, *, options: Path | None = None, vocabulary_file: Path | Non
     else:
         raise ModelError(
             f"{path}: options.json is missing beside {bundle.path.name}",
-            hint="it says what the shapes of variables do not; name one with `options`",
+            hint="it says what the shapes of variables do not; put one there, or name it: load_weights(..., options=FILE), or --options FILE",
         )
     read_options = Options(options_file or bundle.path, described)
     if read_options.problems:

@@ -58,7 +58,7 @@ def read(path: Path, *, options: Path | None = None) -> Weights:
     if known is None:
         warnings.warn(
             f"{path}: no options file, so relu, clips of 3, skip connections and 50 characters are taken for granted, as in "
-            "the published models; give options=... to be sure",
+            "the published models; to be sure, name the ELMo's options.json: load_weights(..., options=FILE), or --options FILE",
             stacklevel=2,
         )
     mixes = first.mixes
@@ -189,7 +189,10 @@ def _read_archive(path: Path) -> tuple[StateDict, Options | None]:
         return state, None
     if len(set(found.values())) > 1:
         listed = ", ".join(map(named, found))
-        raise ModelError(f"{path}: has several options files: {listed}", hint="give options=... for the one you mean")
+        raise ModelError(
+            f"{path}: has several options files: {listed}",
+            hint="name the one that you mean: load_weights(..., options=FILE), or --options FILE",
+        )
     name, content = found.popitem()
     where = f"{path}: {named(name)}"
     return state, Options(Path(where), json_object(content, where))

@@ -18,13 +18,13 @@ from typing import IO, Any, TypeVar
 
 Result = TypeVar("Result")
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from elmofire.train.processes import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from elmofire.train.workers import serve; serve()"
 
 
-class Processes:
-    """So many of them, by default one a core; with one, everything runs right here.
+class Workers:
+    """So many processes, by default one a core; with one, everything runs right here.
 
-    >>> with Processes(1) as workers:
+    >>> with Workers(1) as workers:
     ...     list(workers.map(len, [("ab",), ("c",)]))
     [2, 1]
     """
@@ -37,7 +37,7 @@ class Processes:
         self._started: list[subprocess.Popen[bytes]] = []
         self._threads: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> "Processes":
+    def __enter__(self) -> "Workers":
         if self.count > 1:
             self._threads = ThreadPoolExecutor(self.count, initializer=_survive_closed_pipes)
             command = [sys.executable, "-c", _PROGRAM.format(path=sys.path)]

@@ -12,8 +12,10 @@ import torch.distributed
 from torch import Tensor
 
 from elmofire.errors import InputError
+from elmofire.train.run.switches import current_gpu_put_back, variables_put_back
 
 _TIMEOUT = datetime.timedelta(minutes=30)
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # by its new name and its old one
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ class Ranks:
         torch.distributed.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def gathered(self, value: Any) -> list[Any]:
+        """What each rank says, in their order."""
+        if self.world == 1:
+            return [value]
+        said: list[Any] = [None] * self.world
+        torch.distributed.all_gather_object(said, value)
+        return said
+
     def wait(self) -> None:
         """For all the others to come here."""
         if self.world > 1:
@@ -67,19 +77,20 @@ def joined(device: str) -> Iterator[Ranks]:
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda"):
-        _one_piece_of_memory()
-    place = _place(device, local if world > 1 else None)
-    if world == 1:
-        with _own_stream(place):
-            yield Ranks(0, 1, place)
-        return
-    backend = "nccl" if place.type == "cuda" else "gloo"
-    torch.distributed.init_process_group(backend, timeout=_TIMEOUT, **_meeting_place(world))
-    try:
-        yield Ranks(torch.distributed.get_rank(), world, place)
-    finally:
-        torch.distributed.destroy_process_group()
+    with variables_put_back(*_ALLOCATOR), current_gpu_put_back():
+        if device.startswith("cuda"):
+            _one_piece_of_memory()
+        place = _place(device, local if world > 1 else None)
+        if world == 1:
+            with _own_stream(place):
+                yield Ranks(0, 1, place)
+            return
+        backend = "nccl" if place.type == "cuda" else "gloo"
+        torch.distributed.init_process_group(backend, timeout=_TIMEOUT, **_meeting_place(world))
+        try:
+            yield Ranks(torch.distributed.get_rank(), world, place)
+        finally:
+            torch.distributed.destroy_process_group()
 
 
 def _meeting_place(world: int) -> dict[str, Any]:
@@ -101,9 +112,9 @@ def _meeting_place(world: int) -> dict[str, Any]:
 def _one_piece_of_memory() -> None:
     """Have the allocator grow one piece, not many: graphs of many shapes then fit into the memory of the largest.
 
-    It listens until it is first used.
+    It listens until it is first used, and never after that.
     """
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+    for name in _ALLOCATOR:
         os.environ.setdefault(name, "expandable_segments:True")
 
 
