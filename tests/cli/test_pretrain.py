@@ -392,3 +392,12 @@ def test_between_the_lines_of_a_slow_run_a_terminal_sees_it_move(monkeypatch, ca
     lines({"kind": "made", "update": 23})
     last = capsys.readouterr().err.rpartition("\r")[2]
     assert last == "update 23 · full loss 5.00 · 100 tokens/s · 100% of peak · epoch 0.1"
+
+
+def test_a_run_that_is_refused_before_it_begins_leaves_nothing(run, corpus, tmp_path):
+    output = tmp_path / "runs" / "first"
+    code, _, error = run(
+        "pretrain", "tiny", *QUICK, "memory_gb=8", "--data", corpus, "--output", output, "--device", "cpu"
+    )
+    assert (code, "memory_gb" in error) == (2, True)
+    assert not (tmp_path / "runs").exists()

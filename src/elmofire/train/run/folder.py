@@ -55,6 +55,7 @@ def refuse_others(folder: Path, text: str) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(folder / LOCK).acquire(timeout=0)
@@ -64,7 +65,14 @@ def _locked(folder: Path) -> Iterator[None]:
             hint="wait until it has ended, or choose another name for the run",
         ) from None
     with lock:
-        yield
+        try:
+            yield
+        finally:
+            if [entry.name for entry in folder.iterdir()] == [LOCK]:  # the run was refused before it began
+                (folder / LOCK).unlink()
+                with contextlib.suppress(OSError):
+                    for place in made:
+                        place.rmdir()
 
 
 def refuse_to_go_apart(folder: Path, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
