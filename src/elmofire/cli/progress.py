@@ -21,8 +21,9 @@ class MovingLine:
             return
         width = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # some terminals do not know
         text = text[: max(width - 1, 1)]
-        click.echo("\r" + text.ljust(self._width), err=True, nl=False)
-        self._width = len(text)
+        filled = text.ljust(self._width)
+        self._width = len(text)  # before it is there: Ctrl-C may come in between, and what is there must be known
+        click.echo("\r" + filled, err=True, nl=False)
 
     def clear(self) -> None:
         """Leave no moving line behind."""

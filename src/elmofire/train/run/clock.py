@@ -16,9 +16,9 @@ class Clock:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._began = time.monotonic() - session.progress.seconds
-        self._saved = self.seconds()
         self._spoken = time.monotonic()
+        self._began = self._spoken - session.progress.seconds
+        self._saved = self.seconds()
         self.evaluate_every = session.recipe.train.evaluate_every or (
             session.updates and max(1, -(-session.updates // EVALUATIONS))
         )
