@@ -8,14 +8,12 @@ import math
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 import elmofire
@@ -26,7 +24,7 @@ from elmofire.embed.selection import LayerChoice, select
 from elmofire.embed.sentences import LongSentence, Sentences, Tokens, token_lists
 from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
 from elmofire.errors import InputError
-from elmofire.formats.files import written_aside
+from elmofire.formats.files import held_alone, written_aside
 from elmofire.formats.weights import Array
 
 _PIECE_TOKENS = 1 << 15  # a minute's work in the original size, and enough to find sentences of like length
@@ -76,7 +74,7 @@ def embed_to_file(
     }
     selection = select(layers, elmo.config)
     row = Row(selection.pooled_shape(elmo.config.layers), np.dtype(dtype))
-    with _alone(output):
+    with held_alone(Path(f"{output}.lock"), InputError(f"{output}: another process is writing it")):
         manifest = {**metadata, "engine": elmo.info()["engine"], "input": input_stamp, "stamp": elmo.stamp}
         with Parts(output, manifest) as parts:
             done = parts.sentences
@@ -94,27 +92,6 @@ def embed_to_file(
             write_embeddings(parts.folder / output.name, parts.pieces, told, layout=layout)
             (parts.folder / output.name).replace(output)
             return JobReport(parts.sentences, parts.tokens, done)
-
-
-@contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Its folder and lock, in no other process's way; the lock goes afterwards, and so do new folders in which nothing came to be."""
-    made = [folder for folder in (output.parent, *output.parent.parents) if not folder.exists()]
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(f"{output}.lock").acquire(timeout=0)
-        except Timeout:
-            raise InputError(f"{output}: another process is writing it") from None
-        try:
-            with lock:
-                yield
-        finally:
-            Path(f"{output}.lock").unlink(missing_ok=True)
-    finally:
-        for folder in made:
-            with suppress(OSError):  # it holds something
-                folder.rmdir()
 
 
 class Row(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from elmofire.errors import ModelError
+from elmofire.errors import ElmofireError, ModelError
 
 _MAX_JSON = 16 << 20  # bytes; the largest real config is a few kilobytes
 
@@ -30,6 +30,30 @@ def written_aside(path: Path) -> Iterator[Path]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def held_alone(lock: Path, refusal: ElmofireError) -> Iterator[None]:
+    """A lock, which another process may have: then the refusal is raised. It goes afterwards, and so do new folders in which nothing came to be."""
+    from filelock import FileLock, Timeout
+
+    made = [folder for folder in lock.parents if not folder.exists()]
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            held = FileLock(lock).acquire(timeout=0)
+        except Timeout:
+            raise refusal from None
+        with held:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # some systems keep what is open; there it goes with the lock
+                    lock.unlink()
+    finally:
+        with contextlib.suppress(OSError):  # one that holds something, and all above it
+            for folder in made:
+                folder.rmdir()
 
 
 @contextlib.contextmanager

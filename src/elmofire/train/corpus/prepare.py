@@ -10,9 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from elmofire.errors import DataError, ElmofireError, InputError
+from elmofire.formats.files import held_alone
 from elmofire.text.tokenizers import Tokenizer
 from elmofire.train.corpus.job import Job, Settings
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
@@ -56,19 +55,15 @@ def prepare(
     job = Job(output, settings, tokenizer, sources, names, vocabulary, note or (lambda text: None))
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         return _made_before(job, described)
+    taken = DataError(f"{output}: another process is writing it", hint="wait until it is done, or choose another name")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{output}.lock").acquire(timeout=0), Workers(processes) as workers:
-            job.run(workers, described, progress or (lambda sentences, tokens: None))
-        Path(f"{output}.lock").unlink(missing_ok=True)
-    except ElmofireError:  # what is mended now is another run
-        shutil.rmtree(f"{output}.parts", ignore_errors=True)
-        Path(f"{output}.lock").unlink(missing_ok=True)
-        raise
-    except Timeout:
-        raise DataError(
-            f"{output}: another process is writing it", hint="wait until it is done, or choose another name"
-        ) from None
+        with held_alone(Path(f"{output}.lock"), taken):
+            try:
+                with Workers(processes) as workers:
+                    job.run(workers, described, progress or (lambda sentences, tokens: None))
+            except ElmofireError:  # what is mended now is another run
+                shutil.rmtree(f"{output}.parts", ignore_errors=True)
+                raise
     except OSError as error:
         raise DataError(
             f"{output}: cannot be written: {error.strerror or error}",

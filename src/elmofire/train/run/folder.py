@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elmofire.errors import DataError, ElmofireError
-from elmofire.formats.files import written_aside
+from elmofire.formats.files import held_alone, written_aside
 from elmofire.recipe import text_of
 from elmofire.train.files.best import update_run
 from elmofire.train.files.checkpoints import Checkpoint
@@ -25,13 +25,20 @@ def claimed(folder: Path, text: str, ranks: Ranks) -> Iterator[None]:
             try:
                 with writing(folder):
                     refuse_others(folder, text)
-                    held.enter_context(_locked(folder))
+                    held.enter_context(held_alone(folder / LOCK, _taken(folder)))
                     refuse_others(folder, text)  # which may have come meanwhile
             except ElmofireError as error:
                 problem = error
         if problem := ranks.agree(problem):
             raise problem
         yield
+
+
+def _taken(folder: Path) -> DataError:
+    return DataError(
+        f"{folder}: another process is training there",
+        hint="wait until it has ended, or choose another name for the run",
+    )
 
 
 def refuse_others(folder: Path, text: str) -> None:
@@ -49,30 +56,6 @@ def refuse_others(folder: Path, text: str) -> None:
             )
     elif folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise DataError(f"{folder}: exists and holds no training run", hint="choose another name for the run")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / LOCK).acquire(timeout=0)
-    except Timeout:
-        raise DataError(
-            f"{folder}: another process is training there",
-            hint="wait until it has ended, or choose another name for the run",
-        ) from None
-    with lock:
-        try:
-            yield
-        finally:
-            if [entry.name for entry in folder.iterdir()] == [LOCK]:  # the run was refused before it began
-                (folder / LOCK).unlink()
-                with contextlib.suppress(OSError):
-                    for place in made:
-                        place.rmdir()
 
 
 def refuse_to_go_apart(folder: Path, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
