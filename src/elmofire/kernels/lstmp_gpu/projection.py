@@ -199,7 +199,7 @@ def project_backward(
 
 def plan_projection(s: Sizes, f: Forward, packed: Packed, rows: Rows, *, hopper: bool) -> Callable[[int], None]:
     """What computes a wave's outputs, its hidden states, and what the next layers read."""
-    tile = _tile(s)
+    tile = _tile(s, hopper=hopper)
     m, weight = f.m, packed.projection
     if hopper:
         m = TensorDescriptor.from_tensor(m.view(-1, s.C_), [tile["ROWS"], tile["DEPTH"]])
@@ -217,11 +217,13 @@ def plan_projection(s: Sizes, f: Forward, packed: Packed, rows: Rows, *, hopper:
     return run
 
 
-def _tile(s: Sizes) -> dict[str, int]:
+def _tile(s: Sizes, *, hopper: bool) -> dict[str, int]:
     """A wave has few outputs and many units to sum: smaller tiles for smaller batches, so that all processors have one."""
     rows = min(s.row_tile, 64)
     if s.dtype == torch.float32:
         return {"ROWS": rows, "COLUMNS": 32, "DEPTH": 64, "num_warps": 4, "num_stages": 4}
+    if s.B_ >= 1024 and s.P_ % 128 == 0 and hopper:  # 160 KB of a processor's memory
+        return {"ROWS": 128, "COLUMNS": 128, "DEPTH": 64, "num_warps": 8, "num_stages": 5}
     if s.B_ >= 1024 and s.P_ % 128 == 0:
         return {"ROWS": rows, "COLUMNS": 128, "DEPTH": 64, "num_warps": 4, "num_stages": 4}
     if s.B_ >= 512:
