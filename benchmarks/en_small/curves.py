@@ -3,7 +3,7 @@
 Run, in benchmarks: python -m en_small.curves (with --check: only say whether page and curves are current)
 
 docs/explanation/en-small.md says where: <!-- en_small NAME --> and <!-- end --> on lines of their own, NAME a stage of the search,
-`cleaning`, `splits` or `ngram`. Curves lie beside the page.
+`cleaning`, `splits`, `ngram` or `run`, the one that made the model. Curves lie beside the page.
 """
 
 import json
@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from tables import RESULTS, ROOT, newest
 
-from elmofire.train.files.plot import BLACK, STYLE, Axis
+from elmofire.train.files.plot import BLACK, STYLE, Axis, plot_run
 from en_small.search import RATES, SEARCH, kind
 from en_small.variants import STAGES, STARTS
 
 FOLDER = ROOT / "docs/explanation"
 PAGE = FOLDER / "en-small.md"
+RUN, RUN_CURVES = "en_small_training", "en-small-run.svg"
 FIGURES = ("forward", "backward", "mean")
 WIDTH, HEIGHT, LEFT, TOP, BELOW, LABELS, LEADER, ROW = 440, 420, 48, 84, 48, 300, 44, 17  # pixels
 FAR = 1.5  # times the best: so far off is above the frame
@@ -283,7 +284,22 @@ def ngram_rows() -> list[list[str]]:
     return rows
 
 
-TABLES = {"cleaning": cleaning_rows, "splits": split_rows, "ngram": ngram_rows}
+def run_rows() -> list[list[str]]:
+    rows = [["updates", "rate", *FIGURES, "cells at the clip, layer 1", "layer 2"]]
+    rate = 0.0
+    for record in read(RUN):
+        if record["kind"] == "train":
+            rate = record["rate"]
+        elif record["kind"] == "evaluation":
+            clipped = [
+                mean(layer["clipped"] for layer in record["layers"] if layer["layer"] == number) for number in (1, 2)
+            ]
+            told = [f"{record[figure]:.2f}" for figure in FIGURES] + [f"{100 * share:.1f}%" for share in clipped]
+            rows.append([f"{record['update']:,}", f"{rate:.2g}", *told])
+    return rows
+
+
+TABLES = {"cleaning": cleaning_rows, "splits": split_rows, "ngram": ngram_rows, "run": run_rows}
 
 
 def rendered(page: str, stages: dict[str, list[Variant]]) -> str:
@@ -295,6 +311,7 @@ def rendered(page: str, stages: dict[str, list[Variant]]) -> str:
         head, *body = TABLES[name]() if name in TABLES else stage_rows(stages[name], rates)
         shown = "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
         picture = f"![{title_of(name)}](en-small-{name}.svg)\n\n" if is_pictured(stages.get(name, [])) else ""
+        picture = f"![The run that made en-small]({RUN_CURVES})\n\n" if name == "run" else picture
         return f"<!-- en_small {name} -->\n{picture}{shown}\n<!-- end -->"
 
     return re.sub(r"<!-- en_small (\w+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
@@ -307,6 +324,7 @@ def main() -> None:
         sys.exit(f"{PAGE.name} has no place for {homeless}: add <!-- en_small {homeless[0]} --> and <!-- end -->")
     pictured = {stage: variants for stage, variants in stages.items() if is_pictured(variants)}
     made = {FOLDER / f"en-small-{stage}.svg": stage_curves(stage, variants) for stage, variants in pictured.items()}
+    made[FOLDER / RUN_CURVES] = plot_run(read(RUN))
     made[PAGE] = rendered(page, stages)
     stale = [file for file, text in made.items() if not file.is_file() or file.read_text(encoding="utf-8") != text]
     if stale:

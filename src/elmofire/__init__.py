@@ -1,7 +1,7 @@
 """Contextual word vectors from bidirectional language models: ELMo, exact, on today's Python.
 
 >>> from elmofire import Embedder
->>> elmo = Embedder.load("random-small")
+>>> elmo = Embedder.load("en-small")
 >>> elmo.embed([["Stick", "to", "the", "plan"]])[0].shape
 (4, 256)
 """

@@ -254,8 +254,8 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["embed"], "the default model en-small is not in this package"),
-            (["info"], "random-small"),
+            (["embed"], "<stdin>: there are no sentences in it"),
+            (["info", "en-smal"], "did you mean en-small?"),
             (["embed", "-m", "random-smal"], "did you mean random-small?"),
             (["embed", "-m", "random-small", "-l", "middle"], "--layers is 'middle'"),
             (["embed", "-m", "random-small", "-l", "7"], "layers 0 to 2"),
@@ -320,14 +320,6 @@ class TestMistakes:
         with process.stderr:
             assert process.stderr.read() == b""
         assert process.wait(timeout=60) == -signal.SIGPIPE
-
-
-def test_the_demo_says_what_it_is():
-    done = run("demo", env={"NO_COLOR": "1"})
-    assert done.returncode == 0, done.stderr
-    assert "seeded random weights" in done.stdout
-    assert "(3, 10, 256)" in done.stdout
-    assert "\x1b[" not in done.stdout
 
 
 def test_help_names_every_command():

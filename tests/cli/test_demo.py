@@ -139,14 +139,6 @@ class TestDemo:
         assert default.startswith("en-small: ")
         assert default.replace("en-small", str(model), 1) == named
 
-    def test_without_the_model_in_the_package_it_says_that_there_is_no_picture(self, demo, tmp_path, monkeypatch):
-        monkeypatch.setattr(names, "_PACKAGED", tmp_path / "models")
-        code, shown, _ = demo("--output", "other.svg")
-        assert code == 0
-        assert "never trained" in shown
-        assert shown.endswith("other.svg is not written.\n")
-        assert not list(tmp_path.glob("*.svg"))
-
 
 class TestSentences:
     def test_each_word_stands_in_one_form_and_every_sense_has_a_fellow(self):

@@ -91,7 +91,7 @@ class TestList:
 
     def test_what_is_here_is_marked_with_its_true_size(self, run, publish, home):
         publish()
-        assert run("models")[1].splitlines()[1].split()[-1] == "no"
+        assert run("models")[1].splitlines()[-1].split()[-1] == "no"
         run("models", "get", "test/tiny")
         (row,) = json.loads(run("models", "--json", "--language", "en")[1])["models"][-1:]
         assert row["here"] is True

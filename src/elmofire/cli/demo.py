@@ -67,14 +67,8 @@ def demo(context: click.Context, model: str, output: Path) -> None:
 
     Then fill blanks with words, and draw a picture of the usages.
     """
-    from elmofire.formats.names import DEFAULT_MODEL, packaged_models
-
     if os.environ.get("NO_COLOR"):
         context.color = False
-    if model == DEFAULT_MODEL and DEFAULT_MODEL not in packaged_models():
-        _demo_of_random_weights()
-        click.echo(f"No picture is drawn of vectors without meaning: {output} is not written.")
-        return
 
     from elmofire.analysis.picture import draw_usages
     from elmofire.analysis.usages import find_usage, usage_vectors
@@ -153,36 +147,3 @@ def _fill_blanks(lm: "LanguageModel") -> None:
         for direction, side in sides.items():
             words = ", ".join(item.word for item in lm.substitutes(blank, top=_FILLERS, direction=direction))
             click.echo(f"    {side:<6} {words}")
-
-
-def _demo_of_random_weights() -> None:
-    """Until a trained model is in the package: shapes and cosines of one with random weights, and no claim about their meaning."""
-    import numpy as np
-
-    from elmofire.embed.embedder import Embedder
-    from elmofire.formats.names import RANDOM_SMALL
-
-    sentences = (
-        ("She went to see the play at the theater .", "play"),
-        ("The goalkeeper made a brilliant play in the last minute .", "play"),
-        ("Children play in the garden .", "play"),
-        ("The bank raised its interest rates .", "bank"),
-        ("We sat on the bank of the river .", "bank"),
-    )
-    elmo = Embedder.load(RANDOM_SMALL)
-    click.echo(f"{RANDOM_SMALL}: the published small size with seeded random weights. It shows how things work;")
-    click.echo("its vectors carry no meaning, because it was never trained.\n")
-    tokens = [sentence.split() for sentence, _ in sentences]
-    layers = elmo.embed(tokens, layers="all")
-    for (sentence, word), vectors in zip(sentences, layers, strict=True):
-        padded = f"{sentence:<58}"  # before the word is made bold: escape codes have a length too
-        click.echo(f"  {padded.replace(word, click.style(word, bold=True), 1)} {vectors.shape}")
-    click.echo("\n(layers, tokens, width). The same word in two sentences, as the cosine of its vectors:\n")
-    click.echo(f"  {'':<44}" + "".join(f"{f'layer {j}':>10}" for j in range(elmo.config.layers + 1)))
-    for a, b in ((0, 1), (0, 2), (1, 2), (3, 4)):
-        word = sentences[a][1]
-        x, y = (layers[n][:, tokens[n].index(word)] for n in (a, b))
-        cosines = (x * y).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
-        near = [" ".join(tokens[n][max(0, (at := tokens[n].index(word)) - 1) : at + 2]) for n in (a, b)]
-        click.echo(f"  {f'{near[0]} | {near[1]}':<44}" + "".join(f"{cosine:>10.3f}" for cosine in cosines))
-    click.echo("\nLayer 0 reads the word alone, so it never differs; the others read its sentence.")
