@@ -211,3 +211,23 @@ def test_a_run_that_cannot_go_on_stops_with_its_weights_as_they_were(corpus, tmp
     assert found.keys() == expected.keys()
     for name, tensor in found.items():
         assert torch.equal(tensor, expected[name]), name
+
+
+def test_a_run_that_diverges_ends_and_keeps_its_best_model(corpus, tmp_path):
+    steep = [
+        "optimizer.name=sgd",
+        "optimizer.clip=none",
+        "optimizer.rate=2000",
+        "optimizer.warmup=2000",
+        "loss.softmax=full",
+    ]
+    settings = recipe("small", 400, [*QUICK, *ELMO, *steep, "optimizer.schedule=constant", "train.evaluate_every=10"])
+    with pytest.raises(
+        RecipeError, match=r"the held-out perplexity is .* the run has diverged; its best model is kept\nhint: .* lower"
+    ):
+        train(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
+    *before, last = evaluations(tmp_path / "run")
+    assert last > 10 * min(before)
+    assert all(later <= 10 * min(before[: number + 1]) for number, later in enumerate(before))
+    kept = load_weights(tmp_path / "run").training["held_out"]["mean"]
+    assert kept == pytest.approx(min(before))

@@ -29,6 +29,7 @@ from elmofire.train.stream.feed import Feed
 
 CHECKPOINTS = "checkpoints"
 SKIPPED_AT_MOST = 10  # updates in a row whose gradients are not finite, before the run is given up
+WORSE_AT_MOST = 10.0  # times the best held-out perplexity: a run that was seen so far off never came back
 
 
 def train(
@@ -146,6 +147,7 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
                 keep_best(folder, progress.update, session.weights(training))
     if found is not None:
         records.evaluation("evaluation", found, time.monotonic() - began, best=better)
+        _refuse_what_has_diverged(session, found)
 
 
 def _evaluate_start(session: Session, start: Weights, records: Records, folder: Path) -> None:
@@ -178,6 +180,17 @@ def _refuse_what_is_not_finite(session: Session, *, at_line: bool) -> None:
             f"update {session.progress.update:,}: the gradients of the last {int(session.optimizer.skipped)} updates were not finite; "
             "their updates were skipped, and the weights are as before them",
             hint="a lower optimizer.rate, a longer optimizer.warmup or a smaller optimizer.clip; then start a new run",
+        )
+
+
+def _refuse_what_has_diverged(session: Session, found: Evaluation) -> None:
+    """One bad update at a high rate can break a model for good, with a loss that stays finite."""
+    best = session.progress.best
+    if best is not None and not found.mean <= WORSE_AT_MOST * best:
+        raise RecipeError(
+            f"update {session.progress.update:,}: the held-out perplexity is {found.mean:,.1f}, and was {best:,.1f} before: "
+            "the run has diverged; its best model is kept",
+            hint=f"start a new run with a lower optimizer.rate than {session.recipe.optimizer.rate:g}, or a smaller optimizer.clip",
         )
 
 
