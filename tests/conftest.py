@@ -1,6 +1,7 @@
 """The head of every log says which compiled kernels these tests ran on, and which this machine lacks."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -14,6 +15,12 @@ def home_of_its_own():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("ELMOFIRE_HOME", folder)
         yield
+
+
+def pytest_configure() -> None:
+    """Where a shell starts the tests in the background, it has them ignore Ctrl-C, and what they start inherits it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -283,10 +283,11 @@ def test_without_held_out_text_the_last_model_is_kept(corpus, tmp_path, monkeypa
 
 
 def test_a_perplexity_that_is_no_number_does_not_stay_the_best(corpus, tmp_path, monkeypatch):
-    means = iter([np.nan, 50.0, np.nan, 60.0])
+    means = iter([np.nan, 50.0, 60.0, np.nan])
     monkeypatch.setattr(loop, "evaluate", lambda *_: Evaluation("heldout", {"forward": next(means)}, 9, 0.0, []))
     recipe = replace(_SHORT, train=replace(_SHORT.train, evaluate_every=5))
-    small_runs.train(corpus, tmp_path, recipe)
+    with pytest.raises(RecipeError, match=r"update 20: the held-out perplexity is nan, and was 50\.0 before"):
+        small_runs.train(corpus, tmp_path, recipe)
     assert [record["best"] for record in read_log(tmp_path) if record["kind"] == "evaluation"] == [
         True,
         True,

@@ -184,13 +184,14 @@ def _refuse_what_is_not_finite(session: Session, *, at_line: bool) -> None:
 
 
 def _refuse_what_has_diverged(session: Session, found: Evaluation) -> None:
-    """One bad update at a high rate can break a model for good, with a loss that stays finite."""
+    """One bad update at a high rate can break a model for good, with gradients that stay finite; nor does what is learned by heart help."""
     best = session.progress.best
     if best is not None and not found.mean <= WORSE_AT_MOST * best:
         raise RecipeError(
             f"update {session.progress.update:,}: the held-out perplexity is {found.mean:,.1f}, and was {best:,.1f} before: "
-            "the run has diverged; its best model is kept",
-            hint=f"start a new run with a lower optimizer.rate than {session.recipe.optimizer.rate:g}, or a smaller optimizer.clip",
+            "the run has diverged, or has learned its text by heart; its best model is kept",
+            hint=f"where the training loss rose too, start a new run with a lower optimizer.rate than {session.recipe.optimizer.rate:g} "
+            "or a smaller optimizer.clip; where it fell, with more text, dropout or fewer updates",
         )
 
 
