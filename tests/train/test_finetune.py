@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,6 +189,28 @@ def test_the_words_of_the_old_head_keep_their_rows_and_the_others_share_that_of_
     assert others == pytest.approx({word: (count + 1) / 164 for word, count in counts.items()}, rel=1e-4)
 
 
+def test_words_seen_once_teach_a_new_head_what_the_unknown_is_like(model, text, tmp_path):
+    lines = [f"{line} the {name}" for line, name in zip(domain_lines(3, 5), ("oak", "elm", "ash"), strict=True)]
+    text.write_text("\n".join([*domain_lines(20, 6), *lines]) + "\n", encoding="utf-8")
+    tuned(model, text, tmp_path / "run", "updates=1", vocab="new")
+    corpus = Corpus.open(tmp_path / "run.corpus")
+    assert "the" in corpus.vocabulary
+    assert not {"oak", "elm", "ash"} & {*corpus.vocabulary.words}
+    assert int(corpus.counts[corpus.targets(np.arange(corpus.words)) == corpus.vocabulary.id("<UNK>")].sum()) == 3
+
+
+def test_a_run_knows_its_model_by_its_numbers_and_not_by_its_place(model, text, tmp_path):
+    tuned(model, text, tmp_path / "run", "updates=2")
+    moved = shutil.copytree(model, tmp_path / "elsewhere" / Path(model).name)
+    tuned(moved, text, tmp_path / "run", "updates=2")
+    assert str(tmp_path) not in (tmp_path / "run/recipe.toml").read_text(encoding="utf-8")
+    words = load_weights(model).vocabulary
+    other = tmp_path / "other" / Path(model).name
+    save_weights(replace(lively(tiny(head=len(words)), seed=9), vocabulary=words), other)
+    with pytest.raises(DataError, match="holds a run of another recipe"):
+        tuned(other, text, tmp_path / "run", "updates=2")
+
+
 def unigram_perplexity(text, held) -> float:
     """Of both directions together, as each word is counted once more than it is there; the text has all words of what is held out."""
     sentences = text.read_text(encoding="utf-8").splitlines()
@@ -281,7 +304,7 @@ def test_an_interrupted_run_ends_as_the_other(model, text, tmp_path):
 def test_a_run_is_not_taken_for_that_of_another_model_or_text(model, text, tmp_path):
     tuned(model, text, tmp_path / "run", "updates=2")
     save_weights(load_weights(model), tmp_path / "other")
-    with pytest.raises(DataError, match="other goes on"):
+    with pytest.raises(DataError, match=r"other \(\w+\) goes on"):
         tuned(tmp_path / "other", text, tmp_path / "run", "updates=2")
     with pytest.raises(DataError, match="made in another way"):
         tuned(model, text.with_name("held.txt"), tmp_path / "run", "updates=2", held_out=str(text))

@@ -4,6 +4,7 @@ RUN          as `pretrain` makes it; run.json also says how well the model predi
 RUN.corpus   the text, prepared with the model's own tokenizer
 """
 
+import hashlib
 import os
 import shutil
 import time
@@ -11,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from elmofire.errors import DataError, ElmofireError, InputError, ModelError, RecipeError
 from elmofire.formats import Loadable, load_weights
@@ -32,6 +35,9 @@ from elmofire.train.settings import Recipe
 HELD_OUT = "heldout"
 MODEL, NEW = "model", "new"  # whose words are predicted
 NEW_HEAD_RATE, NEW_HEAD_EPOCHS = 1e-3, 3.0  # the rate is that of the recipe `large`, which starts from nothing too
+RARE = (
+    2  # times a word of a new vocabulary is in the text: what was seen once stands for the words that were never seen
+)
 Record = dict[str, Any]
 
 
@@ -62,7 +68,7 @@ def finetune(
     own_head = words is not None and weights.config.head > 0
     if not own_head and words_of_head(weights) is None:
         recipe = _for_a_head_without_knowledge(recipe, settings)
-    recipe = _named_after(recipe, model, weights.config)
+    recipe = _named_after(recipe, model, weights)
     folder = Path(output)
     data, first = Path(f"{folder}.corpus"), os.environ.get("RANK", "0") == "0"
     if first:
@@ -185,10 +191,17 @@ def _for_a_head_without_knowledge(recipe: Recipe, settings: Sequence[str]) -> Re
     return recipe
 
 
-def _named_after(recipe: Recipe, model: Loadable, config: BilmConfig) -> Recipe:
-    """The run's recipe names the model, so that another one is not taken for a run's own."""
-    name = ", ".join(map(str, model)) if isinstance(model, tuple) else str(model)
-    return replace(recipe, description=f"{name} goes on.", model=replace(config, head=0))
+def _named_after(recipe: Recipe, model: Loadable, weights: Weights) -> Recipe:
+    """The run's recipe names the model and holds a digest of its numbers, so that no other is taken for a run's own.
+
+    Folders stay out of it: the recipe travels with the model, and a run goes on also when the model it began with was moved.
+    """
+    parts = model if isinstance(model, tuple) else (model,)
+    name = ", ".join(Path(part).resolve().name if Path(part).exists() else str(part) for part in parts)
+    digest = hashlib.blake2b(digest_size=4)
+    for array in weights.arrays.values():
+        digest.update(np.ascontiguousarray(array))
+    return replace(recipe, description=f"{name} ({digest.hexdigest()}) goes on.", model=replace(weights.config, head=0))
 
 
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +217,12 @@ def _prepared(
 ) -> Corpus:
     """Words are split as the model knows them. A line is a document: in a text of one file, some can then be held out."""
     about = tokenizer.info
-    settings = Settings(language=about.language, pretokenized=about.name == "whitespace", documents="records")
+    settings = Settings(
+        language=about.language,
+        pretokenized=about.name == "whitespace",
+        documents="records",
+        min_count=1 if words else RARE,
+    )
     if not isinstance(held_out, str):
         settings = replace(settings, held_out=held_out, held_out_name=HELD_OUT)
     file = folder.with_name(f"{folder.name}.vocab.txt")
