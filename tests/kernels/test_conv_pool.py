@@ -1,18 +1,15 @@
 """`conv_pool` against a loop over windows in float64, on every path that this machine has: values and all gradients."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
+from triton_device import triton_device
 
 from elmofire.errors import InputError
 from elmofire.kernels.convolution import conv_pool
 
 CUDA = torch.cuda.is_available()
 
-# of triton's interpreter, about its own scalars
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 # words, characters of a word, alphabet, dim, (width, count) of the filters
 SIZES = [
@@ -21,17 +18,6 @@ SIZES = [
     (70, 11, 90, 16, [(1, 3), (3, 70), (7, 9)]),
     (3, 20, 9, 33, [(13, 5), (2, 3)]),
 ]
-
-
-def triton_device():
-    pytest.importorskip("triton", reason="triton is not installed")
-    if CUDA:
-        return "cuda"
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no GPU, and TRITON_INTERPRET is not 1")
-    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
-        pytest.skip("triton 3.6's interpreter needs numpy below 2.4")
-    return "cpu"
 
 
 @pytest.fixture

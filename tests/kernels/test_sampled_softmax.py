@@ -1,34 +1,20 @@
 """`sampled_softmax_loss` against loops in float64, the full softmax and TensorFlow's losses, on every path that this machine has."""
 
 import math
-import os
 
 import h5py
-import numpy as np
 import pytest
 import torch
 from models import FIXTURES, needs_shared
+from triton_device import triton_device
 
 from elmofire.errors import InputError
 from elmofire.kernels.sampled_softmax import sampled_softmax_loss
 
 CUDA = torch.cuda.is_available()
 
-# of triton's interpreter, about its own scalars
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 SIZES = [(1, 1, 1, 2), (37, 33, 50, 60), (40, 16, 64, 90), (3, 5, 0, 4)]  # rows, width, samples, vocabulary
 LEAVES = ("vectors", "sampled_weight", "sampled_bias", "target_weight", "target_bias")
-
-
-def triton_device():
-    pytest.importorskip("triton", reason="triton is not installed")
-    if CUDA:
-        return "cuda"
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no GPU, and TRITON_INTERPRET is not 1")
-    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
-        pytest.skip("triton 3.6's interpreter needs numpy below 2.4")
-    return "cpu"
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Optimizers against torch.optim and clip_grad_norm_, against TensorFlow's formula by hand, and Triton against torch."""
 
 import copy
-import os
 
 import pytest
 import torch
 from torch import nn
+from triton_device import triton_device
 
 from elmofire.errors import DataError
 from elmofire.train.settings import OptimizerSettings
@@ -16,15 +16,6 @@ from elmofire.train.step.parameters import FlatParameters
 CUDA = torch.cuda.is_available()
 NAMES = ["adamw", "adagrad", "sgd"]
 DECAY = {"adamw": 0.1, "adagrad": 0.0, "sgd": 0.0}
-
-
-def triton_device():
-    pytest.importorskip("triton", reason="triton is not installed")
-    if CUDA:
-        return "cuda"
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no GPU, and TRITON_INTERPRET is not 1")
-    return "cpu"
 
 
 def network(dtype=torch.float32, device="cpu"):
