@@ -34,7 +34,7 @@ def test_lstmp_prints_every_stack_and_says_what_cannot_run_here(monkeypatch, cap
     shown = capsys.readouterr().out
     for row in ("lstmp, torch", "torch.nn.LSTM (cannot clip)", "eager loop"):
         assert shown.count(f"\n{row}  ") == 2, row  # both batches
-    assert "lstmp, gluon, float32: cannot run here" in shown
+    assert "lstmp, gluon, float32, 3 rows: cannot run here" in shown
 
 
 @lstm_warning
@@ -59,7 +59,7 @@ def test_a_refused_stack_ends_the_command_with_1(monkeypatch, capsys):
     monkeypatch.setattr(elmofire.bench.lstmp, "stacks", lambda: [Stack("wrong", prepare), LOOP])
     assert run(monkeypatch, "lstmp", *TINY) == 1
     shown = capsys.readouterr().out
-    assert "wrong, float32: not timed: outputs: off by 1.0e-02" in shown
+    assert "wrong, float32, 3 rows: not timed: outputs: off by 1.0e-02" in shown
     assert "\nwrong  " not in shown
 
 

@@ -1,5 +1,7 @@
 """What is wrong is not timed, however little: bounds, refusals, and the truth that results are held against."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -49,6 +51,18 @@ def test_a_stack_that_is_wrong_by_a_hundredth_is_not_timed(what):
 def test_a_stack_that_is_off_by_less_than_rounding_is_timed():
     records = list(bench_lstmp([SHAPE], Setting(), contenders=[spoiled(1e-8, "outputs"), LOOP]))
     assert len([record for record in records if record["case"] == "time"]) == 2
+
+
+def test_a_stack_that_is_wrong_with_many_rows_alone_is_not_timed():
+    def prepare(problem, precision: str) -> Runner:
+        chosen = spoiled(1e-2, "outputs") if problem.inputs.shape[2] > 8 else LOOP
+        return chosen.prepare(problem, precision)
+
+    shapes = [SHAPE, replace(SHAPE, batch=20, steps=5)]
+    records = list(bench_lstmp(shapes, Setting(), contenders=[Stack("wrong with many", prepare), LOOP]))
+    verdicts = [(record["contender"], record["batch"], record["refused"] is None) for record in records if record["case"] == "parity"]  # fmt: skip
+    assert verdicts == [("wrong with many", SHAPE.batch, True), (LOOP.name, SHAPE.batch, True), ("wrong with many", 20, False), (LOOP.name, 20, True)]  # fmt: skip
+    assert {record["contender"] for record in records if record["case"] == "time"} == {LOOP.name}
 
 
 def test_nothing_is_timed_that_gives_nan():

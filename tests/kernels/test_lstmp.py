@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from triton_device import triton_device
 
 from elmofire.engine import definition
+from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig, EncoderConfig
 from elmofire.kernels import LayerWeights, LstmState, lstmp
 
@@ -133,3 +135,45 @@ def test_dropout_falls_between_the_layers_and_on_the_residual():
     second, _ = lstmp(again[None], [weights[0][1:]], LstmState(state.hidden[:, 1:], state.memory[:, 1:]))
     torch.testing.assert_close(found[0, 0], first[0, 0])
     torch.testing.assert_close(found[0, 1], second[0, 0] + again)
+
+
+MISFITS = {
+    "an input of another width": {"inputs": lambda x: x[..., :4]},
+    "a length too few": {"lengths": lambda x: x[:-1]},
+    "resets of too few steps": {"resets": lambda x: x[:, :-1]},
+    "a state of another batch": {"state": lambda x: LstmState(x.hidden[:, :, :-1], x.memory)},
+    "a direction too few": {"weights": lambda x: x[:1]},
+    "a layer too few in one direction": {"weights": lambda x: [x[0], x[1][:1]]},
+    "no steps": {"inputs": lambda x: x[:, :0]},
+    "a bias that is too short": {"weights": lambda x: [[layer._replace(bias=layer.bias[:-1]) for layer in s] for s in x]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["torch", "triton"])
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_what_does_not_fit_is_refused_on_every_path(path, misfit):
+    if path == "triton":
+        triton_device()
+    names = ("inputs", "weights", "state", "lengths", "resets")
+    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11), strict=True))
+    lstmp(**{**given, "path": "torch"})
+    with pytest.raises(InputError, match=r"inputs|weights"):
+        lstmp(**given | {name: change(given[name]) for name, change in MISFITS[misfit].items()}, path=path)
+
+
+def test_all_misfits_are_told_at_once():
+    inputs, weights, state, lengths, resets = problem(2, 2, 7, 3, 5, 4, 11)
+    with pytest.raises(InputError) as told:
+        lstmp(inputs, weights, state, lengths[:1], resets=resets[:, :2])
+    assert "inputs (2, 7, 3, 5) do not fit: lengths (1,), not (3,); resets (2, 2, 3), not (2, 7, 3)" in str(told.value)
+
+
+def test_packed_weights_are_refused_for_another_size():
+    triton_device()
+    from elmofire.kernels.lstmp_gpu import PackedWeights
+
+    inputs, weights, state, *_ = problem(2, 2, 7, 3, 5, 4, 11)
+    floats = [[LayerWeights(*(tensor.float() for tensor in layer)) for layer in stack] for stack in weights]
+    packed = PackedWeights.of(floats, torch.float32)
+    with pytest.raises(InputError, match=r"packed for \(2, 5, 4, 11\)"):
+        lstmp(inputs[..., :3].float(), packed, state, path="triton")

@@ -42,6 +42,8 @@ LARGE = [
     (2, 3, 3, 65, 256, 256, 2048),
     (2, 2, 3, 129, 512, 512, 4096),
     (1, 2, 4, 200, 100, 600, 700),
+    (2, 2, 2, 1024, 512, 512, 1024),  # from so many rows on, and so wide, tiles of the projection are larger
+    (1, 2, 3, 1100, 100, 128, 200),
 ]
 SIZES = [*SMALL, *[pytest.param(size, marks=on_gpu) for size in LARGE]]
 WAYS = {

@@ -24,7 +24,8 @@ MODES = ("train", "inference")
 # Relative errors that no one is refused for; above them it is twice those of the plain loop in the same precision.
 FLOORS = {"float32": 1e-5, "bfloat16": 2e-2}
 _CEILING = 10  # times the floor: what no one may be off by
-_CHECKED_ROWS = 8
+_CHECKED_ROWS = 8  # over all steps; then all rows of what is timed, over a few steps: tiles depend on the rows
+_CHECKED_STEPS = 3
 _PAUSE = 0.3  # seconds of rest before each burst
 _PRODUCT = {"cuda": 8192, "cpu": 1024}  # rows and columns of the product that rates are compared with
 
@@ -92,14 +93,16 @@ def bench_lstmp(
     contenders: Sequence[Stack] | None = None,
     say: Say = lambda line: None,
 ) -> Iterator[Record]:
-    """Check every stack, time those that pass, and yield a record for each of them and each batch, as they come."""
+    """Check every stack, also with each batch, time those that pass, and yield a record for each of them, as they come."""
     common = {"mode": setting.mode, "device": setting.device_name, "precision": setting.precision}
     common["torch"] = torch.__version__
-    fit: list[Stack] = []
-    problem = random_problem(replace(shapes[0], batch=min(_CHECKED_ROWS, shapes[0].batch)), setting.device)
-    for stack, record in _checked(stacks() if contenders is None else contenders, problem, setting, say):
-        fit += [] if record["refused"] or record["unavailable"] else [stack]
-        yield {"case": "parity", **common, **_sizes(shapes[0]), **record}
+    fit = list(stacks() if contenders is None else contenders)
+    few_rows = replace(shapes[0], batch=min(_CHECKED_ROWS, shapes[0].batch))
+    few_steps = [replace(shape, steps=min(_CHECKED_STEPS, shape.steps)) for shape in shapes]
+    for shape in (few_rows, *[shape for shape in few_steps if shape.batch > _CHECKED_ROWS]):
+        checked = list(_checked(fit, random_problem(shape, setting.device), setting, say))
+        fit = [stack for stack, record in checked if not (record["refused"] or record["unavailable"])]
+        yield from ({"case": "parity", **common, **asdict(shape), **record} for _, record in checked)
     product = _product(setting)
     yield {"case": "product", **common, **product}
     for shape in shapes:
@@ -110,7 +113,7 @@ def bench_lstmp(
         loops = bursts.get(f"{LOOP.name}, False")
         with_graph = {entry.stack.name for entry in entries if entry.graph}  # a rate that holds is then the graph's
         for entry, burst in zip(entries, bursts.values(), strict=True):
-            record: Record = {"case": "time", **common, **_sizes(shape), "batch": shape.batch, "steps": shape.steps}
+            record: Record = {"case": "time", **common, **asdict(shape)}
             record |= {"contender": entry.stack.name, "graph": entry.graph, "clips": entry.stack.clips}
             record["burst"] = _rates(burst, shape, setting, product["burst"])
             if setting.on_gpu and (entry.graph or entry.stack.name not in with_graph):
@@ -123,10 +126,6 @@ def bench_lstmp(
         del entries, problem
         if setting.on_gpu:
             torch.cuda.empty_cache()
-
-
-def _sizes(shape: Shape) -> Record:
-    return {key: value for key, value in asdict(shape).items() if key not in ("batch", "steps")}
 
 
 def _step(runner: Runner, *, training: bool) -> Callable[[], dict[str, Tensor]]:

@@ -83,7 +83,8 @@ def lstmp_notes(records: Records) -> list[str]:
             told = f"largest error {worst[1]:.1e} ({worst[0]})" if worst else ""
             why = record["unavailable"] and f"cannot run here: {record['unavailable']}"
             refused = record["refused"] and f"not timed: {record['refused']}"
-            notes.append(f"{record['contender']}, {record['precision']}: {why or refused or told}")
+            rows = f", {record['batch']} rows" if "batch" in record else ""
+            notes.append(f"{record['contender']}, {record['precision']}{rows}: {why or refused or told}")
         elif record["case"] == "product":
             rates = record.get("sustained") or record["burst"]
             notes.append(f"a {record['size']}^3 product in {record['dtype']}: {rates['median']:.3g} TFLOP/s")

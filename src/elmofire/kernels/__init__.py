@@ -67,6 +67,7 @@ def lstmp(
     asked for by name and cannot be taken is an error. `precision` is that of the products' operands, "float32" or "bfloat16", and by
     default what autocast or the inputs say; sums, memories and outputs are float32 all the same.
     """
+    _check(inputs, weights, state, lengths, resets)
     packed = not isinstance(weights, Sequence)
     dtype = weights.dtype if packed and precision is None else operand_dtype(precision, inputs)
     options = {
@@ -92,3 +93,46 @@ def lstmp(
         with torch.autocast(inputs.device.type, torch.bfloat16):
             return lstmp_torch.run(inputs, weights, state, lengths, **options)
     return lstmp_torch.run(inputs, weights, state, lengths, **options)
+
+
+def _check(
+    inputs: Tensor,
+    weights: "Sequence[Sequence[LayerWeights]] | PackedWeights",
+    state: LstmState,
+    lengths: Tensor | None,
+    resets: Tensor | None,
+) -> None:
+    """All shapes that do not fit each other, at once: kernels would read past the end of what is too small."""
+    if inputs.dim() != 4 or 0 in inputs.shape[:2]:
+        raise InputError(f"inputs {tuple(inputs.shape)}: directions, steps (at least one of each), rows, width")
+    D, T, B, E = inputs.shape
+    C, P = state.memory.shape[-1], state.hidden.shape[-1]
+    found: dict[str, Tensor | None] = {"hidden": state.hidden, "memory": state.memory}
+    if isinstance(weights, Sequence):
+        L = len(weights[0]) if weights else 0
+        if len(weights) != D or not L or any(len(stack) != L for stack in weights):
+            layers = ", ".join(str(len(stack)) for stack in weights)
+            raise InputError(f"weights of {layers or 'no'} layers: as many in each of {D} directions, at least one")
+        expected = {}
+        for d, stack in enumerate(weights):
+            for k, layer in enumerate(stack):
+                shapes = [(4 * C, P if k else E), (4 * C, P), (4 * C,), (P, C)]
+                for name, tensor, shape in zip(LayerWeights._fields, layer, shapes, strict=True):
+                    found[f"{name} of layer {k} of direction {d}"] = tensor
+                    expected[f"{name} of layer {k} of direction {d}"] = shape
+        if weights[0][0].weight_hr is None and P != C:
+            raise InputError(f"a state of {P} hidden numbers and {C} cells: without a projection they are as many")
+    else:
+        L, expected = weights.L, {}
+        if (given := (weights.D, weights.E, weights.P, weights.C)) != (D, E, P, C):
+            names = "directions, width of the inputs, width of a layer, cells"
+            raise InputError(f"weights were packed for {given} ({names}), but inputs and state are {(D, E, P, C)}")
+    expected |= {"hidden": (D, L, B, P), "memory": (D, L, B, C), "lengths": (B,), "resets": (D, T, B)}
+    found |= {"lengths": lengths, "resets": resets}
+    problems = [
+        f"{name} {tuple(tensor.shape)}, not {expected[name]}"
+        for name, tensor in found.items()
+        if tensor is not None and tuple(tensor.shape) != expected[name]
+    ]
+    if problems:
+        raise InputError(f"inputs {tuple(inputs.shape)} do not fit: {'; '.join(problems)}")

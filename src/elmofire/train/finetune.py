@@ -200,7 +200,7 @@ def _named_after(recipe: Recipe, model: Loadable, weights: Weights) -> Recipe:
     name = ", ".join(Path(part).resolve().name if Path(part).exists() else str(part) for part in parts)
     digest = hashlib.blake2b(digest_size=4)
     for array in weights.arrays.values():
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return replace(recipe, description=f"{name} ({digest.hexdigest()}) goes on.", model=replace(weights.config, head=0))
 
 

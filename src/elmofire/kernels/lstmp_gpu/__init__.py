@@ -21,7 +21,11 @@ class PackedWeights:
     """Weights packed once, for many calls that do not change them."""
 
     packed: Packed
-    L: int
+    D: int  # directions
+    L: int  # layers
+    E: int  # width of the inputs
+    P: int  # width of a layer
+    C: int  # cells
     projected: bool
     dtype: torch.dtype
 
@@ -32,7 +36,10 @@ class PackedWeights:
             D=len(weights), L=len(weights[0]), T=1, B=1, E=first.weight_ih.shape[1], P=first.weight_hh.shape[1],
             C=first.weight_hh.shape[0] // 4, row_tile=16, dtype=dtype,
         )  # fmt: skip
-        return cls(pack(sizes, _by_cell(weights)), sizes.L, projected=first.weight_hr is not None, dtype=dtype)
+        return cls(
+            pack(sizes, _by_cell(weights)), sizes.D, sizes.L, sizes.E, sizes.P, sizes.C,
+            projected=first.weight_hr is not None, dtype=dtype,
+        )  # fmt: skip
 
 
 def run(

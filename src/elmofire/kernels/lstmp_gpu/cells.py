@@ -13,7 +13,7 @@ import triton.language as tl
 
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Packed
-from elmofire.kernels.lstmp_gpu.sizes import Sizes
+from elmofire.kernels.lstmp_gpu.sizes import Sizes, stages
 
 UNITS_A_BLOCK = tl.constexpr(32)
 GATES_A_BLOCK = tl.constexpr(128)
@@ -222,7 +222,8 @@ def plan_gates(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> Callable[[in
     """What computes the gates and memories of a wave."""
     tile = min(s.row_tile, 128)
     # Split products keep three operands in the place of one: twice the warps have the registers for them.
-    depth, stages, warps = (32, 3, 8 if tile == 128 else 4) if s.dtype == torch.float32 else (64, 3, 4)
+    depth, warps = (32, 8 if tile == 128 else 4) if s.dtype == torch.float32 else (64, 4)
+    ahead = stages(3, 128, depth, s.dtype, f.xh.device, rows=tile)
 
     def run(wave: int) -> None:
         cell0, count = s.active(wave)
@@ -231,7 +232,7 @@ def plan_gates(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> Callable[[in
             wave, cell0, wave % f.c.shape[1], (wave + 1) % f.c.shape[1], wave % f.m.shape[1],
             s.B_, s.T, f.c.shape[1], f.m.shape[1],
             K=s.K_, C=s.C_, D=s.D, L=s.L, CLIP=s.cell_clip, SAVE=f.save, RAGGED=s.ragged, RESETS=s.resets,
-            PRECISION=s.precision, ROWS=tile, DEPTH=depth, num_warps=warps, num_stages=stages,
+            PRECISION=s.precision, ROWS=tile, DEPTH=depth, num_warps=warps, num_stages=ahead,
         )  # fmt: skip
 
     return run

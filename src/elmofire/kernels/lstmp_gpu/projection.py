@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Packed
-from elmofire.kernels.lstmp_gpu.sizes import Sizes
+from elmofire.kernels.lstmp_gpu.sizes import Sizes, stages
 
 
 @triton.jit
@@ -200,6 +200,9 @@ def project_backward(
 def plan_projection(s: Sizes, f: Forward, packed: Packed, rows: Rows, *, hopper: bool) -> Callable[[int], None]:
     """What computes a wave's outputs, its hidden states, and what the next layers read."""
     tile = _tile(s, hopper=hopper)
+    tile["num_stages"] = stages(
+        tile["num_stages"], tile["COLUMNS"], tile["DEPTH"], s.dtype, f.xh.device, rows=tile["ROWS"]
+    )
     m, weight = f.m, packed.projection
     if hopper:
         m = TensorDescriptor.from_tensor(m.view(-1, s.C_), [tile["ROWS"], tile["DEPTH"]])

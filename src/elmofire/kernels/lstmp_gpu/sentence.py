@@ -13,7 +13,7 @@ from elmofire.kernels.lstmp_gpu.buffers import Forward, Rows
 from elmofire.kernels.lstmp_gpu.cells import UNITS_A_BLOCK, gates_tile
 from elmofire.kernels.lstmp_gpu.packing import Packed
 from elmofire.kernels.lstmp_gpu.projection import project_tile
-from elmofire.kernels.lstmp_gpu.sizes import Sizes
+from elmofire.kernels.lstmp_gpu.sizes import Sizes, stages
 
 MOST_ROWS = 16
 
@@ -85,10 +85,11 @@ def run_all_waves(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> None:
     twice = half and torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0), (10, 3))
     programs = (2 if twice else 1) * torch.cuda.get_device_properties(device).multi_processor_count
     long = 256 if half else 128
+    depth = 64 if half else 32
     all_waves[(programs,)](
         f.xh, packed.weight, packed.bias, packed.projection, f.c, f.m, f.outputs, rows.lengths, rows.resets, first, arrivals,
         s.T, X=s.X_, P=s.P_, C=s.C_, D=s.D, L=s.L, CELL_CLIP=s.cell_clip, CLIP=s.projection_clip, SKIP=s.skip,
-        RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, ROWS=MOST_ROWS, DEPTH=64 if half else 32,
+        RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, ROWS=MOST_ROWS, DEPTH=depth,
         COLUMNS=16 if half else 32, LONG=long if s.C_ % long == 0 else 64,
-        num_warps=4, num_stages=4, launch_cooperative_grid=True,
+        num_warps=4, num_stages=stages(4, 128, depth, s.dtype, device, rows=MOST_ROWS), launch_cooperative_grid=True,
     )  # fmt: skip

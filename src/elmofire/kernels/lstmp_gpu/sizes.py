@@ -1,7 +1,7 @@
 """The sizes of one call of `lstmp` on a GPU: what they are, what they are padded to, and the switches that kernels are compiled for."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 
@@ -37,7 +37,12 @@ class Sizes:
 
     @property
     def precision(self) -> str:
-        """How Triton multiplies: three products of TF32 parts are as exact as float32's own, and several times faster."""
+        """How Triton multiplies: three products of TF32 parts are as exact as float32's own, and several times faster.
+
+        AMD's GPUs know no TF32, and their compiler takes no other word for it.
+        """
+        if torch.version.hip:
+            return "ieee"
         return "tf32x3" if self.dtype == torch.float32 else "tf32"
 
     @cached_property
@@ -69,6 +74,22 @@ class Sizes:
         """First active cell of a wave, and how many there are."""
         first, last = max(0, wave - self.T + 1), min(self.L - 1, wave)
         return first * self.D, (last - first + 1) * self.D
+
+
+def stages(wanted: int, columns: int, depth: int, dtype: torch.dtype, device: torch.device, *, rows: int) -> int:
+    """How many tiles of both operands can be on their way: a processor has 227 KB for them on data centers' GPUs, or 99, or 64."""
+    if device.type != "cuda":  # Triton's interpreter
+        return wanted
+    return max(1, min(wanted, _shared_memory(device) // ((rows + columns) * depth * dtype.itemsize)))
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that a program may have."""
+    from triton.runtime import driver
+
+    number = torch.cuda.current_device() if device.index is None else device.index
+    return driver.active.utils.get_device_properties(number)["max_shared_mem"]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _up(size: int, multiple: int) -> int:
