@@ -231,6 +231,18 @@ class TestInfo:
         shown = run("info", model).stdout
         assert "cells              11" in shown
         assert "penn 1 (en)" in shown
+        assert "int16: off by at most 0.5% of a vector's length" in shown
+
+    def test_a_gpu_that_torch_cannot_use_is_no_device(self, model, monkeypatch, capsys):
+        from elmofire.cli.info import info
+
+        monkeypatch.setattr("elmofire.embed.device.cuda_devices", lambda: 1)
+        monkeypatch.setattr("elmofire.embed.device.torch_sees_a_gpu", lambda: False)
+        assert info.callback is not None
+        info.callback(str(model), None, True)
+        here = json.loads(capsys.readouterr().out)["here"]
+        assert (here["gpus"], here["device"]) == (1, "cpu")
+        assert "lstmp_on_the_gpu" not in here
 
     def test_a_pair_is_named_with_a_comma(self, model, tmp_path):
         from elmofire import load_weights

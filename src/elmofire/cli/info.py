@@ -19,7 +19,8 @@ def info(model: str, options: str | None, as_json: bool) -> None:
     import numpy
 
     from elmofire import __version__
-    from elmofire.embed.device import cuda_devices
+    from elmofire.bench.parity import BOUNDS
+    from elmofire.embed.device import CPU_PRECISIONS, GPU_PRECISIONS, cuda_devices, torch_sees_a_gpu
     from elmofire.embed.embedder import Embedder
     from elmofire.engine.compiled import library
     from elmofire.formats import load_weights
@@ -40,8 +41,12 @@ def info(model: str, options: str | None, as_json: bool) -> None:
         "not_compiled_for": library.missing() or None,
         "cache": str(cache_folder()),
         "gpus": cuda_devices(),
-        "device": "cuda" if torch and cuda_devices() else "cpu",
+        "device": "cuda" if cuda_devices() and torch_sees_a_gpu() else "cpu",
     }
+    # Of a layer's vectors, mean over tokens; the tests and `elmofire bench` hold every engine to it.
+    off = {name: f"off by at most {bound.relative:.1%} of a vector's length" for name, bound in BOUNDS.items()}
+    offered = [*CPU_PRECISIONS, *(GPU_PRECISIONS if here["device"] == "cuda" else ())]
+    here["precisions"] = {name: "exact to rounding" if name == "float32" else off[name] for name in offered}
     if here["device"] == "cuda":
         here["lstmp_on_the_gpu"] = _paths()
     if as_json:

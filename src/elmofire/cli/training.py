@@ -160,18 +160,22 @@ def evaluation_line(record: Record) -> str:
 
 def perplexities(record: Record) -> str:
     """An evaluation's figures; a direction that the model lacks is left out."""
+    from elmofire.train.files.log import perplexity
+
     found = [(name, record.get(name)) for name in ("forward", "backward", "mean")]
-    told = [f"{name} {value:.1f}" for name, value in found if value is not None]
+    told = [f"{name} {perplexity(value)}" for name, value in found if value is not None]
     return ", ".join([*told, f"unknown {100 * record['unknown']:.1f}%"])
 
 
 def tell_result(run: str, lines: RunLines, *, as_json: bool, quiet: bool, **facts: Record) -> None:
     """Where the model is, what it reached and how to use it; `facts` are evaluations by name."""
     from elmofire.formats import load_weights
+    from elmofire.formats.published.hdf5_2018 import beyond_the_format
 
     if not lines.first:
         return
-    training = load_weights(run).training
+    weights = load_weights(run)
+    training = weights.training
     update, held_out = training.get("update", 0), training.get("held_out")
     if as_json:
         click.echo(json.dumps({"run": run, "best": {"update": update, "held_out": held_out}, **facts}))
@@ -184,7 +188,9 @@ def tell_result(run: str, lines: RunLines, *, as_json: bool, quiet: bool, **fact
         click.echo(f"plot    {Path(run) / 'run.svg'}")
         click.echo(f"use it  elmofire perplexity --model {run} FILE")
         click.echo(f"        elmofire embed --model {run} --output vectors.hdf5 FILE")
-        click.echo(f"        elmofire convert {run} OUT --to hdf5")
+        click.echo(
+            f"        elmofire convert {run} OUT --to {'native' if beyond_the_format(weights.config) else 'hdf5'}"
+        )
 
 
 def _told_before(run: Path) -> tuple[Record | None, Record | None]:

@@ -32,7 +32,7 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
         known = ", ".join(dict.fromkeys([*CPU_PRECISIONS, *GPU_PRECISIONS]))
         raise InputError(f"precision is {precision!r}, but should be one of {known}")
     if device == "auto":  # which has what was asked for
-        on_gpu = precision in GPU_PRECISIONS and cuda_devices() and _torch_sees_a_gpu()
+        on_gpu = precision in GPU_PRECISIONS and cuda_devices() and torch_sees_a_gpu()
         device = "cuda" if on_gpu else "cpu"
     here = CPU_PRECISIONS if device == "cpu" else GPU_PRECISIONS
     if precision not in here:
@@ -56,7 +56,8 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
     return TorchEngine(weights, device, precision=precision)
 
 
-def _torch_sees_a_gpu() -> bool:
+def torch_sees_a_gpu() -> bool:
+    """What the driver sees may be too new or too old for this torch, or torch a build without CUDA, or not there."""
     try:
         import torch
     except ImportError:

@@ -1,6 +1,7 @@
 """The torch model behind the interface of the CPU engine, for embedding on a GPU: the same arrays in, the same arrays out."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -262,15 +263,31 @@ def as_tensors(arrays: tuple[NDArray, NDArray], device: torch.device | str) -> t
     return torch.from_numpy(array).to(device), torch.from_numpy(mask).to(device)
 
 
-@contextlib.contextmanager
-def exact_float32() -> Iterator[None]:
+class _ExactFloat32(contextlib.AbstractContextManager[None]):
+    """torch has one switch for all threads: the first of those that are inside turns it, and the last puts it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside, self._allowed = 0, ""
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._allowed = torch.get_float32_matmul_precision()
+                if self._allowed != "highest":
+                    torch.set_float32_matmul_precision("highest")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._allowed != "highest":
+                torch.set_float32_matmul_precision(self._allowed)
+
+
+_EXACT_FLOAT32 = _ExactFloat32()
+
+
+def exact_float32() -> contextlib.AbstractContextManager[None]:
     """Products in full float32, whatever the program around has allowed; TF32 has errors of a thousandth."""
-    allowed = torch.get_float32_matmul_precision()
-    if allowed == "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(allowed)
+    return _EXACT_FLOAT32

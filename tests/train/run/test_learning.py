@@ -221,10 +221,14 @@ def test_a_run_that_diverges_ends_and_keeps_its_best_model(corpus, tmp_path):
         "optimizer.warmup=2000",
         "loss.softmax=full",
     ]
-    settings = recipe("small", 400, [*QUICK, *ELMO, *steep, "optimizer.schedule=constant", "train.evaluate_every=10"])
+    settings = recipe(
+        "small",
+        400,
+        [*QUICK, *ELMO, *steep, "optimizer.schedule=constant", "train.evaluate_every=10", "train.log_every=5"],
+    )
     with pytest.raises(
         RecipeError,
-        match=r"the held-out perplexity is .* the run has diverged, .* its best model is kept\nhint: .* lower",
+        match=r"the held-out perplexity is .* the run has diverged; its best model is kept\nhint: .* lower",
     ):
         train(settings, data=corpus.folder, output=tmp_path / "run", device="cpu")
     *before, last = evaluations(tmp_path / "run")
@@ -232,3 +236,4 @@ def test_a_run_that_diverges_ends_and_keeps_its_best_model(corpus, tmp_path):
     assert all(later <= 10 * min(before[: number + 1]) for number, later in enumerate(before))
     kept = load_weights(tmp_path / "run").training["held_out"]["mean"]
     assert kept == pytest.approx(min(before))
+    assert (tmp_path / "run/run.svg").read_text(encoding="utf-8").endswith("</svg>\n")

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -295,3 +296,37 @@ def test_a_perplexity_that_is_no_number_does_not_stay_the_best(corpus, tmp_path,
         False,
     ]
     assert outcome(tmp_path)["run.json"]["best"] == "best-00000010"
+
+
+def test_a_text_that_is_learned_by_heart_does_not_end_the_run(corpus, tmp_path, monkeypatch):
+    """What is held out gets worse, and the training loss does not."""
+    means = iter([50.0, 900.0, 950.0, 1000.0])
+    monkeypatch.setattr(loop, "evaluate", lambda *_: Evaluation("heldout", {"forward": next(means)}, 9, 0.0, []))
+    recipe = replace(_SHORT, train=replace(_SHORT.train, evaluate_every=5, log_every=5))
+    small_runs.train(corpus, tmp_path, recipe)
+    assert outcome(tmp_path)["run.json"]["best"] == "best-00000005"
+
+
+def test_memory_that_runs_out_is_told_in_one_line(corpus, tmp_path, monkeypatch):
+    def too_much(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(loop, "Session", too_much)
+    with pytest.raises(RecipeError, match=r"the memory of cpu has run out\nhint: a smaller model"):
+        small_runs.train(corpus, tmp_path / "run", _SHORT)
+
+
+def test_text_that_was_damaged_is_found_before_anything_is_trained(tmp_path):
+    corpus = small_runs.write_corpus(tmp_path / "corpus")
+    ids = next(Path(corpus).glob("train-*.ids.npy"))
+    ids.write_bytes(ids.read_bytes()[:-4] + b"\xff\xff\xff\x7f")
+    with pytest.raises(DataError, match=rf"damaged: {ids.name}"):
+        small_runs.train(corpus, tmp_path / "run", _SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_that_is_no_text_is_that_of_another_run(corpus, tmp_path):
+    interrupted_at(6, corpus, tmp_path, _SHORT)
+    (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="holds a run of another recipe"):
+        small_runs.train(corpus, tmp_path, _SHORT)

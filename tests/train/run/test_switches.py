@@ -111,3 +111,19 @@ def test_the_share_of_a_gpus_memory_and_its_random_numbers_are_given_back(monkey
         states[1] = "c"
     assert shares == {0: 0.9, 1: 0.5}
     assert states == {0: "a", 1: "b"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"WORLD_SIZE": "2"}, "RANK and MASTER_ADDR and MASTER_PORT are not set\nhint: .*torchrun"),
+        ({"WORLD_SIZE": "many"}, "the variable WORLD_SIZE is 'many', but should be a number"),
+    ],
+)
+def test_processes_that_cannot_find_each_other_are_told(monkeypatch, variables, told):
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=told), joined("cpu"):
+        pass

@@ -208,7 +208,7 @@ def _gate_blocks(cells: int) -> list[tuple[slice, slice]]:
 def write(weights: Weights, folder: Path) -> None:
     """Write `options.json`, `weights.hdf5` and, where there are such, `softmax_weights.hdf5` and `vocab.txt`."""
     config = weights.config
-    if problems := _beyond_the_format(config):
+    if problems := beyond_the_format(config):
         raise ModelError.from_problems("the 2018 format cannot hold this model", problems, hint="write it as native")
     # With MultiRNNCell also for one layer: that is what the old readers look for.
     layout = Layout(one_way=config.directions == (FORWARD,))
@@ -226,7 +226,7 @@ def write(weights: Weights, folder: Path) -> None:
             write_vocabulary(aside / VOCABULARY, weights.vocabulary)
 
 
-def _beyond_the_format(config: BilmConfig) -> list[str]:
+def beyond_the_format(config: BilmConfig) -> list[str]:
     """What of a model has no place in files of 2018."""
     encoder = config.encoder
     problems: list[str] = []

@@ -82,3 +82,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def perplexity(value: float) -> str:
+    """As people read it: with one decimal, and no row of digits where a model has gone astray.
+
+    >>> perplexity(82.534), perplexity(1.25e45)
+    ('82.5', '1.2e+45')
+    """
+    return f"{value:,.1f}" if value < 1e7 else f"{value:.1e}"

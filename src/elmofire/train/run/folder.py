@@ -46,7 +46,7 @@ def refuse_others(folder: Path, text: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file", hint="choose another name for the run")
     if (folder / RECIPE_FILE).is_file():
-        there = (folder / RECIPE_FILE).read_text(encoding="utf-8")
+        there = (folder / RECIPE_FILE).read_text(encoding="utf-8", errors="backslashreplace")  # damaged: another one
         before, now = there.splitlines(), text.splitlines()
         changed = [line for line in now if line not in before] + [f"not {line}" for line in before if line not in now]
         if there != text:

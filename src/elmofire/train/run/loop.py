@@ -16,9 +16,11 @@ from elmofire.recipe import text_of
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.best import keep_best
 from elmofire.train.files.checkpoints import Checkpoints
+from elmofire.train.files.log import perplexity, read_log
 from elmofire.train.run.clock import Clock
 from elmofire.train.run.evaluate import Evaluation, averaged, evaluate
 from elmofire.train.run.folder import claimed, refuse_to_go_apart, write_recipe
+from elmofire.train.run.memory import shortage_told
 from elmofire.train.run.ranks import joined
 from elmofire.train.run.records import PLOT, Records, write_plot, writing
 from elmofire.train.run.session import Session, suited
@@ -30,6 +32,7 @@ from elmofire.train.stream.feed import Feed
 CHECKPOINTS = "checkpoints"
 SKIPPED_AT_MOST = 10  # updates in a row whose gradients are not finite, before the run is given up
 WORSE_AT_MOST = 10.0  # times the best held-out perplexity: a run that was seen so far off never came back
+RISEN = 1.0  # nats of the training loss that are no chance: then it has diverged
 
 
 def train(
@@ -50,7 +53,8 @@ def train(
     work.
     """
     corpus, folder = Corpus.open(data), Path(output)
-    with joined(device) as ranks, switches_put_back(ranks.device):
+    corpus.verify()
+    with joined(device) as ranks, switches_put_back(ranks.device), shortage_told(ranks.device):
         recipe, notes = suited(recipe, corpus)
         with claimed(folder, text_of(recipe), ranks):
             checkpoints = Checkpoints(folder / CHECKPOINTS)
@@ -82,7 +86,13 @@ def _run(
     """From where the session is to the end, if it is not there yet."""
     clock, first = Clock(session), session.ranks.first
     made_before = clock.over()
-    if not made_before:
+    if made_before:
+        if first:
+            show({"update": session.progress.update, "kind": "ended"})
+            if not (folder / PLOT).exists():
+                write_plot(folder)
+        return
+    try:
         with Records(folder, session, show, resumed=resumed) as records:
             if resumed:
                 records.say("resumed")
@@ -91,9 +101,11 @@ def _run(
                 if start is not None:
                     _evaluate_start(session, start, records, folder)
             _make_updates(session, clock, checkpoints, records, folder)
-    elif first:
-        show({"update": session.progress.update, "kind": "ended"})
-    if first and not (made_before and (folder / PLOT).exists()):
+    except RecipeError:
+        if first:  # how far it came shows why
+            write_plot(folder)
+        raise
+    if first:
         write_plot(folder)
 
 
@@ -147,7 +159,7 @@ def _evaluate(session: Session, records: Records, folder: Path) -> None:
                 keep_best(folder, progress.update, session.weights(training))
     if found is not None:
         records.evaluation("evaluation", found, time.monotonic() - began, best=better)
-        _refuse_what_has_diverged(session, found)
+        _refuse_what_has_diverged(session, found, folder)
 
 
 def _evaluate_start(session: Session, start: Weights, records: Records, folder: Path) -> None:
@@ -183,16 +195,30 @@ def _refuse_what_is_not_finite(session: Session, *, at_line: bool) -> None:
         )
 
 
-def _refuse_what_has_diverged(session: Session, found: Evaluation) -> None:
-    """One bad update at a high rate can break a model for good, with gradients that stay finite; nor does what is learned by heart help."""
-    best = session.progress.best
-    if best is not None and not found.mean <= WORSE_AT_MOST * best:
+def _refuse_what_has_diverged(session: Session, found: Evaluation, folder: Path) -> None:
+    """One bad update at a high rate can break a model for good, with gradients that stay finite.
+
+    A text that is learned by heart also makes the held-out one worse and worse, but its own loss falls: such a run goes on.
+    """
+    best, ranks = session.progress.best, session.ranks
+    if best is None or found.mean <= WORSE_AT_MOST * best:
+        return
+    if ranks.agree(not math.isfinite(found.mean) or (ranks.first and _training_loss_rose(folder))):
         raise RecipeError(
-            f"update {session.progress.update:,}: the held-out perplexity is {found.mean:,.1f}, and was {best:,.1f} before: "
-            "the run has diverged, or has learned its text by heart; its best model is kept",
-            hint=f"where the training loss rose too, start a new run with a lower optimizer.rate than {session.recipe.optimizer.rate:g} "
-            "or a smaller optimizer.clip; where it fell, with more text, dropout or fewer updates",
+            f"update {session.progress.update:,}: the held-out perplexity is {perplexity(found.mean)}, and was {perplexity(best)} before: "
+            "the run has diverged; its best model is kept",
+            hint=f"start a new run with a lower optimizer.rate than {session.recipe.optimizer.rate:g}, or a smaller optimizer.clip",
         )
+
+
+def _training_loss_rose(folder: Path) -> bool:
+    """Since the evaluation of the model that is the best so far, by the lines of the log."""
+    log = read_log(folder)
+    best_at = max((record["update"] for record in log if record.get("best")), default=0)
+    losses = {record["update"]: record["loss"] for record in log if record["kind"] == "train"}
+    before = [loss for update, loss in losses.items() if update <= best_at and loss is not None]
+    now = next(reversed(losses.values()), None) if losses else None
+    return bool(before) and (now is None or now > before[-1] + RISEN)
 
 
 @contextlib.contextmanager

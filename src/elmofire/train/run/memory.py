@@ -4,8 +4,9 @@ What small batches take tells beforehand which way will fit. When everything has
 then tells how much it is.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,6 +152,23 @@ class _Needs:
         cells = max(map(math.prod, stream.shapes()))
         needed = self._fixed + self._each * cells + graphs * _GRAPH * stream.number_of_ways
         return Fit(parts, graphs, int(needed), self._limit, self._evaluation)
+
+
+@contextlib.contextmanager
+def shortage_told(device: torch.device) -> Iterator[None]:
+    """What a GPU cannot give: to a model that is too large for it from the start, or since other programs took what was free."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        had = ""
+        if device.type == "cuda":
+            taken, total = torch.cuda.max_memory_reserved(device), torch.cuda.get_device_properties(device).total_memory
+            had = f": this run had {taken / 1e9:.1f} of {total / 1e9:.1f} GB"
+        raise RecipeError(
+            f"the memory of {device} has run out{had}",
+            hint="a smaller model or vocabulary, or less train.memory_gb than other programs leave; the same line again goes on from "
+            "the last checkpoint",
+        ) from None
 
 
 def _rows(stream: Stream, parts: int) -> dict[int, int]:

@@ -15,6 +15,7 @@ from elmofire.errors import InputError
 from elmofire.train.run.switches import current_gpu_put_back, variables_put_back
 
 _TIMEOUT = datetime.timedelta(minutes=30)
+_MEETING = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # what ranks need to find each other
 _ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # by its new name and its old one
 
 
@@ -74,7 +75,12 @@ class Ranks:
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """The ranks of a run that `torchrun` has started, or this process alone."""
-    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    world, local = _number_of("WORLD_SIZE", 1), _number_of("LOCAL_RANK", 0)
+    if world > 1 and (missing := [name for name in _MEETING if name not in os.environ]):
+        raise InputError(
+            f"WORLD_SIZE is {world}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            hint="start many processes by torchrun, which sets all of them; for one process leave WORLD_SIZE out",
+        )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     with variables_put_back(*_ALLOCATOR), current_gpu_put_back():
@@ -91,6 +97,13 @@ def joined(device: str) -> Iterator[Ranks]:
             yield Ranks(torch.distributed.get_rank(), world, place)
         finally:
             torch.distributed.destroy_process_group()
+
+
+def _number_of(variable: str, default: int) -> int:
+    try:
+        return int(os.environ.get(variable, default))
+    except ValueError:
+        raise InputError(f"the variable {variable} is {os.environ[variable]!r}, but should be a number") from None
 
 
 def _meeting_place(world: int) -> dict[str, Any]:
