@@ -96,8 +96,9 @@ def tokenizer_for(language: str) -> Tokenizer:
 
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Each alternative scans what it may take at most once: repeats are possessive, or they start only where a run starts
-# (a lookbehind says so). Without that, a long a.a.a.a or a-a-a-a would take quadratic time.
+# Each alternative scans what it may take at most once: repeats of characters are possessive, those of groups are followed by what always
+# matches, or they start only where a run starts (a lookbehind says so). Without that, a long a.a.a.a or a-a-a-a would take quadratic time.
+# No group is possessive or atomic: Python 3.11.0 to 3.11.4 match such ones wrongly.
 
 
 @cache
@@ -119,10 +120,10 @@ def _marks() -> str:
 
 
 # A symbol takes its marks with it, an emoji what is joined to it; two regional indicators are a flag.
-_SYMBOL = r"[\U0001f1e6-\U0001f1ff]{2} | \S (?:[MARKS] | (?<=\u200d)[^\w\s])*+"
+_SYMBOL = r"[\U0001f1e6-\U0001f1ff]{2} | \S (?:[MARKS] | (?<=\u200d)[^\w\s])*"
 
 _PLAIN = rf"""
-  \d++ (?:[.,:]\d++)*+ [\wMARKS]*+
+  \d++ (?:[.,:]\d++)* [\wMARKS]*+
 | [\wMARKS]++
 | \.\.++
 | {_SYMBOL}
@@ -149,8 +150,8 @@ _PENN = r"""
 | [,"] | \.(?![\w.?!\u2026])
 
   # addresses and files
-| (?<![\w.+%-]) (?: [\w.+%-]++ @ [\w-]++ (?:\.[\w-]++)*+
-    | (?:[\w-]++\.)+ (?i:ENDINGS)\b (?!\.?\w) | [\w-]++ (?:\.[a-z][\w-]++){2,}+ )
+| (?<![\w.+%-]) (?: [\w.+%-]++ @ [\w-]++ (?:\.[\w-]++)*
+    | (?:[\w-]++\.)+ (?i:ENDINGS)\b (?!\.?\w) | [\w-]++ (?:\.[a-z][\w-]++){2,} )
 | (?=[hfwm]) (?: (?:https?://|ftp://|www\.) [^\s<>"]* [\w/\#=&~+-] | mailto: [^\s<>"]* \w )
 
 | (?=[A-Za-z]) (?:
@@ -171,14 +172,14 @@ _PENN = r"""
     # dates, telephone numbers, then numbers with what is written onto them (1990s, 3rd) but for units
     \d{1,2}/\d{1,2}/\d{2,4}(?!\d) | (?:1[0-2]|0?[1-9])/(?:[12]\d|3[01]|0[1-9])(?![\d/])
   | (?:\d[-.])? (?:\d{3}[-/])? \d{3}-\d{4}(?![\d-]) | \d{5}-\d{4}(?!\d) | \d\d?-\d\d?-(?:\d\d){1,2}(?!\d)
-  | (?:(?<!\w)[+.])? \d++ (?:[.:]\d++|,\d{3}(?!\d))*+ (?: (?=(?:UNITS)\b) | (?<=0)APOSTROPHEs\b | [\wMARKS]*+ )
+  | (?:(?<!\w)[+.])? \d++ (?:[.:]\d++|,\d{3}(?!\d))* (?: (?=(?:UNITS)\b) | (?<=0)APOSTROPHEs\b | [\wMARKS]*+ )
   | (?<!\w)APOSTROPHE\d\ds?(?!\w)
   )
 
 | ['\u2019`] (?i:CLITICS|em|til|cause)\b
 | (?: [:;=]['o-]?[()\[\]DPp/\\|*]++ | \(: | <3 | >:\( | \^[_.]?\^ )(?!\w)
-| [^\W_]++ (?:&[^\W\d_]++)++
-| [^\W_]++ (?:[_MARKS]++[^\W_]++)*+ [MARKS]*+
+| [^\W_]++ (?:&[^\W\d_]++)+
+| [^\W_]++ (?:[_MARKS]++[^\W_]++)* [MARKS]*+
 | [@\#][A-Za-z]\w*+
 | \.{2,}+(?![!?]) | [.?!\u2026]{2,}+ | [-=*~+|<>\#]{3,}+ | -- | << | >> | == | \*\* | \+\+ | -> | <- | \${2,}+ | __++
 | '' | `` | \u2019\u2019 | \u2018\u2019
