@@ -39,7 +39,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from en_small.evaluate import identity, storage
+from en_small.evaluate import identity
 from numpy.typing import NDArray
 from records import commit, errors_in_one_line, keep
 
@@ -47,6 +47,7 @@ from elmofire.embed.embedder import Embedder
 from elmofire.errors import DataError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
+from elmofire.formats.native import storage_of
 from elmofire.formats.weights import Weights
 from elmofire.tasks.features import (
     Features,
@@ -100,7 +101,7 @@ def layers_file(folder: Path, which: str) -> Path:
 
 def named(weights: Weights) -> str:
     """What tells a model's layers from others: a model that is stored in another way has other ones."""
-    return f"{identity(weights)} in {storage(weights)}"
+    return f"{identity(weights)} in {storage_of(weights)}"
 
 
 def layers(weights: Weights, which: str, text: FlatText, folder: Path | None) -> NDArray[np.float16]:
@@ -148,7 +149,7 @@ def run(arguments: argparse.Namespace) -> None:
         "seed": arguments.seed,
         "model": arguments.model,
         "identity": identity(weights),
-        "storage": storage(weights),
+        "storage": storage_of(weights),
         "device": f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}",
         **asdict(settings),
         "dev_f1": round(max(scores), 3),

@@ -32,7 +32,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from en_small.evaluate import identity, storage
+from en_small.evaluate import identity
 from numpy.typing import NDArray
 from records import errors_in_one_line, keep
 
@@ -42,6 +42,7 @@ from elmofire.embed.embedder import Embedder
 from elmofire.errors import DataError
 from elmofire.formats import load_weights
 from elmofire.formats.initial import initial_weights
+from elmofire.formats.native import storage_of
 from elmofire.formats.weights import Weights
 from elmofire.tasks.features import FlatText, glove_vectors
 from elmofire.tasks.metrics.bootstrap import RESAMPLES, accuracy, paired_bootstrap
@@ -195,7 +196,7 @@ def probe_all(given: argparse.Namespace) -> None:
 
 def which(weights: Weights) -> dict[str, str]:
     """What tells a model from others."""
-    return {"identity": identity(weights), "storage": storage(weights)}
+    return {"identity": identity(weights), "storage": storage_of(weights)}
 
 
 def further_one(weights: Weights) -> dict[str, str]:

@@ -21,8 +21,7 @@ from records import errors_in_one_line, keep
 
 from elmofire.embed.sentences import Sentences
 from elmofire.formats import load_weights
-from elmofire.formats.native import STORAGES, TENSORS
-from elmofire.formats.tensors import MappedTensors
+from elmofire.formats.native import storage_of
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
 from elmofire.recipe import build, text_of
@@ -54,16 +53,6 @@ def family(weights: Weights) -> str | None:
     recipe = build(Recipe, tomllib.loads(weights.training["recipe"]))
     told = [text_of(replace(recipe, train=replace(recipe.train, seed=0))), weights.training["corpus"]["digest"]]
     return blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
-
-
-def storage(weights: Weights) -> str:
-    """How the numbers are stored, the coarsest of them; other formats than the native one have float32 alone."""
-    for file in weights.source.files if weights.source else ():
-        if file.name == TENSORS:
-            tensors = MappedTensors(file)
-            stored = {tensors.dtype(name) for name in tensors.names()}
-            return next(name for name, dtype in reversed(STORAGES.items()) if dtype in stored)
-    return "float32"
 
 
 def sentences(corpus: Corpus, name: str, most: int | None) -> list[list[str]]:
@@ -128,7 +117,7 @@ def evaluate(given: argparse.Namespace) -> None:
     about = {
         "model": identity(weights),
         "family": family(weights),
-        "storage": storage(weights),
+        "storage": storage_of(weights),
         "precision": given.precision,
         "device": device_name(given.device),
     }
@@ -156,7 +145,14 @@ def evaluate(given: argparse.Namespace) -> None:
         if given.against:
             reference = load_weights(given.against)
             errors = layer_errors(lm, LanguageModel(reference, device=given.device), text[:: -(-len(text) // COMPARED)])
-            keep(RECORDS, **about, split=split, against=storage(reference), of=identity(reference), layer_errors=errors)
+            keep(
+                RECORDS,
+                **about,
+                split=split,
+                against=storage_of(reference),
+                of=identity(reference),
+                layer_errors=errors,
+            )
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from records import errors_in_one_line
 
 from elmofire.errors import ModelError
 from elmofire.formats import load_weights, native
+from elmofire.formats.native import storage_of
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
 from elmofire.recipe import build
 from elmofire.train.recipes import find_recipe
 from elmofire.train.settings import Recipe
 from en_small.card import PACKAGED, card
-from en_small.evaluate import layer_errors, storage
+from en_small.evaluate import layer_errors
 
 RECIPE = "en-small"
 MOST_BYTES = 29_000_000
@@ -36,7 +37,7 @@ TEXT = [
 def checked(model: str) -> Weights:
     """A model that can be shipped: it predicts words, is what the package's recipe makes, to its end, and has lost nothing yet."""
     weights = load_weights(model)
-    if (stored := storage(weights)) != "float32":
+    if (stored := storage_of(weights)) != "float32":
         raise ModelError(
             f"{model}: is stored as {stored}, but should be as float32, which int8 is held against",
             hint="give the model as training has written it",

@@ -91,7 +91,7 @@ def ner(identity: str | None, difference: float) -> dict:
     return {
         "first": "model", "second": "untrained", "seeds": [1, 2], "first_test_f1": [80.0, 82.0], "difference": difference,
         "second_test_f1": [81.0 - difference] * 2, "interval": [difference - 1, difference + 1],
-        "storage": "float32",
+        "storage": "int8",
     } | ({"identity": identity} if identity else {})  # fmt: skip
 
 
@@ -255,7 +255,7 @@ class TestIdentity:
             native.write(trained(), tmp_path / storage, storage=storage)
             stored = load_weights(tmp_path / storage)
             assert evaluate.identity(stored) == evaluate.identity(trained())
-            assert evaluate.storage(stored) == storage
+            assert native.storage_of(stored) == storage
         assert evaluate.identity(trained()) != evaluate.identity(trained(mean=71.50000000000001))
 
     @pytest.mark.parametrize("facts", [{}, {"note": "never trained"}, {"recipe": "", "update": 3}])
@@ -269,8 +269,8 @@ class TestIdentity:
 
     def test_storage_of_a_model_without_a_head_and_of_one_in_memory(self, evaluate, tmp_path):
         native.write(lively(tiny()), tmp_path / "model", storage="float16")
-        assert evaluate.storage(load_weights(tmp_path / "model")) == "float16"
-        assert evaluate.storage(lively(tiny())) == "float32"
+        assert native.storage_of(load_weights(tmp_path / "model")) == "float16"
+        assert native.storage_of(lively(tiny())) == "float32"
 
 
 class TestShip:
@@ -318,5 +318,5 @@ class TestShip:
         save_weights(trained(), tmp_path / "model")
         ship.main(str(tmp_path / "model"), tmp_path / "shipped")
         made = load_weights(tmp_path / "shipped")
-        assert (evaluate.storage(made), evaluate.identity(made)) == ("int8", evaluate.identity(trained()))
+        assert (native.storage_of(made), evaluate.identity(made)) == ("int8", evaluate.identity(trained()))
         assert "perplexity" in capsys.readouterr().out

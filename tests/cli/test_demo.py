@@ -71,7 +71,7 @@ class TestDemo:
             place = lines.index("  " + blank.replace("*", ""))
             for line, direction in zip(lines[place + 1 : place + 4], ("forward", "backward", "both"), strict=True):
                 words = [item.word for item in lm.substitutes(blank, top=8, direction=direction)]
-                assert line.split(maxsplit=1)[1] == ", ".join(words)
+                assert line.split(maxsplit=1)[1] == "  ".join(words)
 
     @pytest.mark.parametrize(("direction", "side"), [("forward", "left"), ("backward", "right")])
     def test_a_model_of_one_direction_fills_blanks_from_its_side_alone(self, demo, tmp_path, direction, side):
@@ -84,7 +84,7 @@ class TestDemo:
         for blank in BLANKS:
             place = lines.index("  " + blank.replace("*", ""))
             words = [item.word for item in lm.substitutes(blank, top=8, direction=direction)]
-            assert lines[place + 1].split(maxsplit=1) == [side, ", ".join(words)]
+            assert lines[place + 1].split(maxsplit=1) == [side, "  ".join(words)]
             assert lines[place + 2] == ""
 
     def test_the_picture_is_written_where_it_says(self, demo, model, tmp_path):
@@ -95,6 +95,11 @@ class TestDemo:
         tips = [title.text for title in ET.parse(other).getroot().iter("{http://www.w3.org/2000/svg}title")]
         for sense, sentence in (usage for marked in USAGES.values() for usage in marked):
             assert tips.count(f"{sense}: {sentence.replace('*', '')}") == 2  # layers 1 and 2; layer 0 is one point
+
+    def test_a_picture_of_another_kind_is_refused_before_anything_is_done(self, demo, model):
+        code, shown, errors = demo("--model", model, "--output", "picture.pdf")
+        assert (code, shown) == (2, "")
+        assert "picture.pdf: the picture is an SVG" in errors
 
     def test_its_lines_fit_a_terminal_and_are_plain_text(self, demo, model):
         shown = demo("--model", model)[1]

@@ -47,15 +47,22 @@ class TestPerplexity:
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert list(found) == ["forward", "backward", "mean", "events", "unknown", "convention"]
-        expected = LanguageModel.load(folder / "model").perplexity(TOKENS)
+        expected = LanguageModel.load(folder / "model").perplexity(
+            [TOKENS[0], TOKENS[2]]
+        )  # a blank line is no sentence
         assert found["mean"] == pytest.approx(expected.mean)
-        assert (found["events"], found["unknown"]) == (11, 1 / 8)
+        assert (found["events"], found["unknown"]) == (10, 1 / 8)
+
+    def test_blank_lines_alone_are_no_text(self, folder):
+        done = run("perplexity", "--model", folder / "model", text="\n \n")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error: <stdin>: there are no sentences in it" in done.stderr
 
     def test_people_read_the_same_figures(self, folder):
         done = run("perplexity", "--model", folder / "model", folder / "text.txt", folder / "text.txt")
-        expected = LanguageModel.load(folder / "model").perplexity(TOKENS)
+        expected = LanguageModel.load(folder / "model").perplexity([TOKENS[0], TOKENS[2]])
         assert f"mean        {expected.mean:.4f} (geometric)" in done.stdout
-        assert "22 in each direction" in done.stdout
+        assert "20 in each direction" in done.stdout
         assert "12.50% of the words" in done.stdout
 
     def test_lanes_and_stdin(self, folder):

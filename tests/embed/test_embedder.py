@@ -10,7 +10,7 @@ import pytest
 import torch
 from models import ENGINES, embedder_on, lively, tiny, words_only
 
-from elmofire import Embedder, InputError, ModelError, load_weights, save_weights
+from elmofire import Embedder, InputError, LanguageModel, ModelError, load_weights, save_weights
 from elmofire.embed import device
 from elmofire.model import torch_engine
 from elmofire.text.vocabulary import Vocabulary
@@ -284,6 +284,13 @@ class TestDevice:
         ]:
             with pytest.raises(InputError, match=said):
                 Embedder(weights, **options)
+
+    @pytest.mark.parametrize("made", [Embedder, LanguageModel])
+    def test_a_name_in_the_place_of_weights_is_led_to_load(self, made):
+        with pytest.raises(
+            InputError, match=rf"{made.__name__}\('en-small'\): it is made of Weights\nhint: {made.__name__}\.load"
+        ):
+            made("en-small")
 
     def test_torch_products_are_exact_even_where_tf32_is_allowed(self):
         from elmofire.model.torch_engine import exact_float32

@@ -51,6 +51,18 @@ class TestNames:
         assert "the default model en-small is not in this package" in str(caught.value)
         assert "name a folder with a model, an options and a weight file, or one of: random-small" in str(caught.value)
 
+    def test_a_name_of_the_package_is_not_taken_for_what_is_called_so_here(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(names, "_PACKAGED", tmp_path / "package")
+        save(tmp_path / "package/en-small", "native")
+        monkeypatch.chdir(tmp_path)
+        other = save(tmp_path / "en-small", "native", tiny(head=7))
+        with pytest.warns(
+            UserWarning, match=r"en-small is the model in the package; what is called so here is \./en-small"
+        ):
+            assert load_weights("en-small").config == tiny()
+        assert load_weights("./en-small").config == other.config
+        assert load_weights(tmp_path / "en-small").config == other.config
+
     def test_a_model_in_the_package_loads_by_its_name_and_is_the_default(self, tmp_path, monkeypatch):
         monkeypatch.setattr(names, "_PACKAGED", tmp_path)
         weights = save(tmp_path / "en-small", "native")

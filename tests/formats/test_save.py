@@ -10,6 +10,7 @@ from formats.strategies import vocabulary_of
 from models import lively, tiny
 
 from elmofire import ModelError, Weights, load_weights, save_weights
+from elmofire.formats import native
 from elmofire.text.vocabulary import Vocabulary
 
 both = pytest.mark.parametrize("to", ["native", "hdf5"])
@@ -201,3 +202,22 @@ def test_what_was_put_beside_a_model_is_not_lost_with_it(tmp_path):
         save_weights(lively(tiny(), seed=2), tmp_path / "model")
     assert (tmp_path / "model/vocab.txt").is_file()
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_copy_is_stored_as_its_model_is_and_has_its_card(tmp_path):
+    native.write(lively(tiny()), tmp_path / "one", storage="int8", card="# What it is good for\n")
+    save_weights(load_weights(tmp_path / "one"), tmp_path / "copy")
+    for file in ("model.safetensors", "README.md"):
+        assert (tmp_path / "copy" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
+    save_weights(load_weights(tmp_path / "one"), tmp_path / "wide", storage="float32")
+    assert native.storage_of(load_weights(tmp_path / "wide")) == "float32"
+
+
+def test_what_the_system_refuses_is_told_of_the_folder_that_was_asked_for(tmp_path, monkeypatch):
+    def refused(**_):
+        raise PermissionError(13, "Permission denied", ".model.43dsr7d0")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refused)
+    with pytest.raises(PermissionError) as caught:
+        save_weights(lively(tiny()), tmp_path / "model")
+    assert caught.value.filename == str(tmp_path / "model")

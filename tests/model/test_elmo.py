@@ -7,7 +7,7 @@ import pytest
 import torch
 from models import lively, tiny, words_only
 
-from elmofire import BiLM, Elmo, Embedder, InputError, ScalarMix
+from elmofire import BiLM, Elmo, Embedder, InputError, ScalarMix, save_weights
 from elmofire.text.vocabulary import Vocabulary
 
 SENTENCES = [["the", "cat", "sat"], ["why"], []]
@@ -122,6 +122,14 @@ class TestElmo:
                         around.append(elmo.penalty(0.1).item())
                         mix.weights[place] -= step
                 assert mix.weights.grad[place].item() == pytest.approx((around[0] - around[1]) / 2e-5, abs=1e-9)
+
+    def test_a_head_is_left_behind(self, tmp_path):
+        words = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat"])
+        save_weights(lively(tiny(head=len(words)), vocabulary=words), tmp_path / "model")
+        elmo = Elmo.load(tmp_path / "model", trainable=True, dropout=0.0)
+        assert not [name for name in elmo.state_dict() if "head" in name]
+        elmo(SENTENCES).representations[0].sum().backward()
+        assert all(parameter.grad is not None for parameter in elmo.parameters())
 
     def test_the_bilm_is_frozen_unless_asked(self):
         frozen, trainable = layer(), layer(trainable=True)

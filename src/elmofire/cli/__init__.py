@@ -75,7 +75,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
-    except (ElmofireError, OSError) as error:
+    except (ElmofireError, OSError, MemoryError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
             raise
         click.echo(f"{click.style('error:', fg='red', bold=True)} {_said(error)}", err=True, color=_colors())
@@ -86,6 +86,8 @@ def main() -> None:
 def _said(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, MemoryError):
+        return f"the memory has run out{f': {error}' if str(error) else ''}"
     return str(error)
 
 

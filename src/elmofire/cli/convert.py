@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 @click.option(
     "--storage",
     type=click.Choice(["float32", "bfloat16", "float16", "int8"]),
-    default="float32",
-    show_default=True,
-    help="Of the numbers in a native file; all but float32 are smaller and less exact.",
+    help="Of the numbers in a native file, by default as in IN; all but float32 are smaller and less exact.",
 )
 @options_option
 @vocab_option
 @json_option
 def convert(
-    model: str, folder: Path, target: str, storage: str, options: str | None, vocab: str | None, as_json: bool
+    model: str, folder: Path, target: str, storage: str | None, options: str | None, vocab: str | None, as_json: bool
 ) -> None:
     """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
     from elmofire.formats import load_weights, save_weights
+    from elmofire.formats.native import storage_of
 
     weights = load_weights(model_of(model), options=options, vocab=vocab)
     save_weights(weights, folder, target, storage=storage)
     read = _described(weights, model)
+    stored = storage or (storage_of(weights) if target == "native" else "float32")
     written = {
         "folder": str(folder),
         "format": target,
-        "storage": storage,
+        "storage": stored,
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
     }
     if weights.mixes and target == "hdf5":
@@ -47,7 +47,7 @@ def convert(
         click.echo(json.dumps({"read": read, "written": written}))
         return
     click.echo(f"read     {model}: {_told(read)}")
-    click.echo(f"written  {folder}: {target}, {storage}, {written['bytes'] / 1e6:,.1f} MB")
+    click.echo(f"written  {folder}: {target}, {stored}, {written['bytes'] / 1e6:,.1f} MB")
 
 
 def _described(weights: "Weights", model: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elmofire.cli.options import model_of, model_option
+from elmofire.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,8 @@ def demo(context: click.Context, model: str, output: Path) -> None:
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
+    if output.suffix != ".svg":
+        raise InputError(f"{output}: the picture is an SVG", hint=f"--output {output.with_suffix('.svg')}")
 
     from elmofire.analysis.picture import draw_usages
     from elmofire.analysis.usages import find_usage, usage_vectors
@@ -145,5 +148,5 @@ def _fill_blanks(lm: "LanguageModel") -> None:
     for blank in BLANKS:
         click.echo(f"\n  {blank.replace('*', '')}")
         for direction, side in sides.items():
-            words = ", ".join(item.word for item in lm.substitutes(blank, top=_FILLERS, direction=direction))
+            words = "  ".join(item.word for item in lm.substitutes(blank, top=_FILLERS, direction=direction))
             click.echo(f"    {side:<6} {words}")

@@ -25,13 +25,16 @@ def info(model: str, options: str | None, as_json: bool) -> None:
     from elmofire.engine.compiled import library
     from elmofire.formats import load_weights
     from elmofire.formats.catalogue import cache_folder
+    from elmofire.formats.native import storage_of
 
     try:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch = None
-    described = Embedder(load_weights(model_of(model), options=options), device="cpu").info()
+    weights = load_weights(model_of(model), options=options)
+    described = Embedder(weights, device="cpu").info()
     del described["truncated"]
+    described["stored_as"] = storage_of(weights)
     here = {
         "elmofire": __version__,
         "python": platform.python_version(),

@@ -23,7 +23,10 @@ _CHARACTERS_LOOKED_AT = 10_000  # of each, as lines may be long
 class Inputs:
     """The files to read, or stdin as `-`."""
 
-    def __init__(self, files: tuple[str, ...], input_format: str, pretokenized: bool) -> None:
+    def __init__(
+        self, files: tuple[str, ...], input_format: str, pretokenized: bool, *, blank_lines: bool = True
+    ) -> None:
+        """Without `blank_lines`, sentences that have no tokens are left out."""
         for file in files:
             if file.endswith((".hdf5", ".h5", ".npz", ".safetensors")):
                 raise InputError(f"{file}: is no text", hint=f"is it where vectors should go? then --output {file}")
@@ -31,6 +34,7 @@ class Inputs:
         self._files = files
         self._format = input_format
         self._pretokenized = pretokenized
+        self._blank_lines = blank_lines
         self._all_there = all(Path(file).is_file() for file in files)
         self.read = [0, 0]  # sentences and tokens so far
 
@@ -47,6 +51,8 @@ class Inputs:
                     if len(looked_at) == _LINES_LOOKED_AT:
                         _note_paragraphs(looked_at, language, progress)
                 tokens = elmo.words(sentence) if isinstance(sentence, str) else sentence
+                if not (tokens or self._blank_lines):
+                    continue
                 self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
                 yield tokens
         if 0 < len(looked_at) < _LINES_LOOKED_AT:
@@ -61,7 +67,11 @@ class Inputs:
 
         if not self._all_there:
             return None
-        return sum(1 for file in self._files for _ in read_sentences(file, format=self._format, pretokenized=True))
+        return sum(
+            bool(tokens) or self._blank_lines
+            for file in self._files
+            for tokens in read_sentences(file, format=self._format, pretokenized=True)
+        )
 
     def stamp(self) -> str | None:
         """What tells this input apart from another; None for what cannot be read twice."""

@@ -44,14 +44,14 @@ def perplexity(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Perplexity of FILEs, or of stdin, one sentence a line: forward, backward and their geometric mean.
+    """Perplexity of FILEs, or of stdin, one sentence a line, blank lines left out: forward, backward and their geometric mean.
 
     Each sentence starts from a zero state, and every word and the end of the sentence (backward: its start) counts. Figures compare only
     where vocabulary, tokens and convention are the same.
     """
     from elmofire.cli.progress import Progress
 
-    inputs = Inputs(files or ("-",), input_format, pretokenized)
+    inputs = Inputs(files or ("-",), input_format, pretokenized, blank_lines=False)
     lm = load_language_model(model, vocab, device, threads)
     progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
     try:

@@ -107,7 +107,7 @@ def start_lines(record: Record) -> list[str]:
     """What is about to be done."""
     clock = record["clock"]
     each, updates, minutes = record["updates_per_epoch"], record["updates"], record["minutes"]
-    ends = [f"{updates:,} updates, {updates / each:.3g} epochs"] if updates else []
+    ends = [f"{updates:,} updates, {updates / each:.3g} epoch{'' if updates == each else 's'}"] if updates else []
     ends += [f"{minutes:g} minutes"] if minutes else []
     lines = [
         f"model   {record['parameters']:,} parameters, and a head of {record['head']:,} words",

@@ -22,7 +22,7 @@ from elmofire.engine.state import State
 from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL
-from elmofire.formats.weights import Array, Weights
+from elmofire.formats.weights import Array, Weights, refuse_no_weights
 from elmofire.text.tokenizers import Token, load_tokenizer
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Embedder:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
+        refuse_no_weights(weights, "Embedder")
         self.config = weights.config
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}

@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,6 +79,10 @@ def _load(what: Loadable, given: _Given) -> Weights:
     if entry := names.fetched_at(what):
         what = entry.name
     path = as_folder(what)
+    if packaged := names.packaged_folder(os.fspath(what)):  # by its name: a folder of the same name would need a `./`
+        if path.exists():
+            warnings.warn(f"{what} is the model in the package; what is called so here is ./{what}", stacklevel=3)
+        return _load_folder(packaged, given)
     if path.is_dir():
         return _load_folder(path, given)
     if path.exists() or path.with_name(f"{path.name}.index").is_file():
@@ -93,17 +98,23 @@ def _load(what: Loadable, given: _Given) -> Weights:
 
 
 def save_weights(
-    weights: Weights, folder: str | os.PathLike[str], to: str = "native", *, storage: str = "float32"
+    weights: Weights, folder: str | os.PathLike[str], to: str = "native", *, storage: str | None = None
 ) -> None:
-    """Write a model folder as `native` (in float32, bfloat16, float16 or int8) or as 2018's `hdf5` (always float32)."""
+    """Write a model folder as `native` or as 2018's `hdf5`.
+
+    `storage` of native files is float32, bfloat16, float16 or int8, by default that of the model's own file, with whose card it goes;
+    hdf5 has float32 alone.
+    """
     if to == "native":
         from elmofire.formats import native
 
-        native.write(weights, as_folder(folder), storage=storage)
+        native.write(
+            weights, as_folder(folder), storage=storage or native.storage_of(weights), card=native.card_of(weights)
+        )
     elif to == "hdf5":
         from elmofire.formats.published import hdf5_2018
 
-        if storage != "float32":
+        if storage not in (None, "float32"):
             raise ModelError(f"hdf5 is always stored as float32, not {storage}", hint="native files can be smaller")
         hdf5_2018.write(weights, as_folder(folder))
     else:

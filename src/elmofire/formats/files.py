@@ -18,7 +18,8 @@ _MAX_JSON = 16 << 20  # bytes; the largest real config is a few kilobytes
 def written_aside(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to: synced and renamed at the end, removed on an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    with _in_the_name_of(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     os.close(handle)
     aside = Path(name)
     try:
@@ -33,6 +34,15 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def _in_the_name_of(wanted: Path) -> Iterator[None]:
+    """What the system refuses is told of the file that was asked for, not of the temporary one beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(wanted)) from None
+
+
+@contextlib.contextmanager
 def held_alone(lock: Path, refusal: ElmofireError) -> Iterator[None]:
     """A lock, which another process may have: then the refusal is raised. It goes afterwards, and so do new folders in which nothing came to be."""
     from filelock import FileLock, Timeout
@@ -41,7 +51,8 @@ def held_alone(lock: Path, refusal: ElmofireError) -> Iterator[None]:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            held = FileLock(lock).acquire(timeout=0)
+            with _in_the_name_of(lock.parent):
+                held = FileLock(lock).acquire(timeout=0)
         except Timeout:
             raise refusal from None
         with held:
@@ -65,7 +76,8 @@ def folder_written_aside(folder: Path, *, replaces: Callable[[Path], bool]) -> I
             f"{folder}: exists and is not just a model of this format", hint="choose another name, or remove it first"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    with _in_the_name_of(folder):
+        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         yield aside
         for file in aside.iterdir():

@@ -246,6 +246,24 @@ def quantize_rows(array: Array) -> tuple[NDArray[np.int8], Array]:
     return np.rint(array / scale.reshape(-1, *[1] * (array.ndim - 1))).astype(np.int8), scale
 
 
+def storage_of(weights: Weights) -> str:
+    """How a model's numbers are stored where it came from, the coarsest of them; other formats than this one have float32 alone."""
+    for file in weights.source.files if weights.source else ():
+        if file.name == TENSORS:
+            tensors = MappedTensors(file)
+            stored = {tensors.dtype(name) for name in tensors.names()}
+            return next(name for name, dtype in reversed(STORAGES.items()) if dtype in stored)
+    return "float32"
+
+
+def card_of(weights: Weights) -> str | None:
+    """What the folder that a model came from says of it, if it is one of these."""
+    for file in weights.source.files if weights.source else ():
+        if file.name == TENSORS and (file.parent / CARD).is_file():
+            return (file.parent / CARD).read_text(encoding="utf-8", errors="replace")
+    return None
+
+
 def _card(weights: Weights, storage: str) -> str:
     config = weights.config
     return (

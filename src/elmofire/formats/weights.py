@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.errors import ModelError
+from elmofire.errors import InputError, ModelError
 from elmofire.formats.config import BilmConfig, tensor_shapes
 from elmofire.text.characters import Alphabet, ByteAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
@@ -62,6 +62,14 @@ class Weights:
     tokenizer: TokenizerInfo = ENGLISH
     training: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
+
+
+def refuse_no_weights(given: object, of: str) -> None:
+    """Who calls the class itself with a name or a folder means `load`."""
+    if not isinstance(given, Weights):
+        raise InputError(
+            f"{of}({given!r:.80}): it is made of Weights", hint=f"{of}.load(...) takes a name, a folder or a pair"
+        )
 
 
 class FileArrays(Mapping[str, Array]):

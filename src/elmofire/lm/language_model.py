@@ -10,7 +10,7 @@ from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.formats.names import DEFAULT_MODEL
-from elmofire.formats.weights import Weights
+from elmofire.formats.weights import Weights, refuse_no_weights
 from elmofire.lm.reading import Reader
 from elmofire.lm.scoring import Perplexity, Scorer, SentenceScore
 from elmofire.lm.substitutes import BOTH, Fillers, Substitute, find_marked
@@ -36,6 +36,7 @@ class LanguageModel:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
+        refuse_no_weights(weights, "LanguageModel")
         vocabulary = _checked_vocabulary(weights)
         self.config = weights.config
         # Without the head, of which the scorer holds the one copy.

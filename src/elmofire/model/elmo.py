@@ -1,6 +1,7 @@
 """ELMo as a layer of other models: one biLM, one or more learned mixes of its layers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,8 +73,10 @@ class Elmo(nn.Module):
 
     @classmethod
     def load(cls, what: Loadable = DEFAULT_MODEL, representations: int = 1, **options) -> "Elmo":
-        """The layer over whatever `load_weights` takes; `options` are the constructor's."""
-        return cls(BiLM.from_weights(load_weights(what)), representations=representations, **options)
+        """The layer over whatever `load_weights` takes; `options` are the constructor's. A head, which vectors do not need, stays behind."""
+        weights = load_weights(what)
+        headless = replace(weights, config=replace(weights.config, head=0))
+        return cls(BiLM.from_weights(headless), representations=representations, **options)
 
     @property
     def width(self) -> int:

@@ -67,7 +67,9 @@ def prepare(
     except OSError as error:
         raise DataError(
             f"{output}: cannot be written: {error.strerror or error}",
-            hint=f"what is done so far is in {output}.parts; the same line again goes on with it",
+            hint=f"what is done so far is in {output}.parts; the same line again goes on with it"
+            if Path(f"{output}.parts").exists()
+            else "",
         ) from None
     return Corpus.open(output)
 

@@ -49,7 +49,9 @@ def document_splits(
             chosen = first.astype(np.float64) * _SHARE < held_out
         if not chosen.any() or chosen.all():
             raise DataError(
-                f"of {len(first):,} documents, {'none' if not chosen.any() else 'all'} would be held out", hint=_HINT
+                f"of {len(first):,} document{'' if len(first) == 1 else 's'}, "
+                f"{'none' if not chosen.any() else 'all'} would be held out",
+                hint=_HINT,
             )
         splits[np.flatnonzero(given)[chosen]] = held_out_split
     if unique:
@@ -57,7 +59,10 @@ def document_splits(
     return splits
 
 
-_HINT = "say what a document is: --documents files, records or blocks"
+_HINT = (
+    "what a document is, --documents files, records or blocks tells; --held-out 1 holds out one of them, and "
+    "--held-out-text NAME=FILE text of its own"
+)
 
 
 def _repeated(hashes: NDArray[np.uint64], held_out: NDArray[np.bool_]) -> NDArray[np.int64]:
