@@ -243,8 +243,42 @@ def clipped_gradients() -> list[list[str]]:
     return rows
 
 
+def prepare() -> list[list[str]]:
+    rows = [["94 million tokens of English, two cores", "minutes", "of processor time", "memory, GB"]]
+    for record in newest("prepare", "step", "run"):
+        if record["step"] == "prepare":
+            source = "`.txt.bz3`, most of the memory bzip3's" if record["compressed"] else "`.txt`"
+            figures = [record["minutes"], record["processor_minutes"], record["peak_mb"] / 1000]
+            again = ", again" if record["run"] == "second" else ""
+            rows.append([f"from {source}{again}", *[f"{figure:.1f}" for figure in figures]])
+        else:
+            told = {
+                "pack": f"`pack`: {record['bits_per_token']} bits a token, everything included",
+                "unpack": "`unpack`",
+            }
+            for verb, what in told.items():
+                minutes = [record[f"{verb}_{seconds}"] / 60 for seconds in ("seconds", "processor_seconds")]
+                rows.append([what, *[f"{figure:.1f}" for figure in (*minutes, record[f"{verb}_peak_mb"] / 1000)]])
+    return rows
+
+
+def substitutes() -> list[list[str]]:
+    """Of the model in the package."""
+    ways = {"no unigram": "without the last term", "the head's bias": "with the head's bias as the last term"}
+    ways |= {"log-uniform by rank": "with Zipf's law by rank"}
+    [record] = [record for record in newest("substitutes", "model") if record.get("model") == "en-small"]
+    rows = [["ranked by", f"true word among the first ten, at {record['top_10']['places']:,} places"]]
+    for name, share in record["top_10"].items():
+        if name != "places":
+            both, _, way = name.partition(", ")
+            rows.append([f"{both}, {ways[way]}" if way else name, f"{100 * share:.1f}%"])
+    return rows
+
+
 TABLES = {
     "summary": summary,
+    "prepare": prepare,
+    "substitutes": substitutes,
     "lstmp_profile": lstmp_profile,
     "clipped_gradients": clipped_gradients,
     "embed_corpus": embed_corpus,

@@ -273,7 +273,7 @@ def ngram_rows() -> list[list[str]]:
     splits: dict[str, dict[str, dict]] = {}
     for record in newest("en_small_ngram", "split", "direction"):
         splits.setdefault(record["split"], {})[record["direction"]] = record
-    rows = [["split", "events", "unknown", *FIGURES]]
+    rows = [["split", "predictions a direction", "unknown, of these", *FIGURES]]
     for split, found in splits.items():
         figures = {direction: float(record["perplexity"]) for direction, record in found.items()}
         if len(figures) == 2:

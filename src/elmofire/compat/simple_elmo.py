@@ -27,7 +27,7 @@ class ElmoModel:
     from zero. `warmup=True` is the same in both: the first batch is run once, then all, each going on from the one before.
 
     >>> model = ElmoModel()
-    >>> model.load("random-small")
+    >>> model.load("en-small")
     'The model is now loaded.'
     >>> model.get_elmo_vectors([["Stick", "to", "the", "plan"], ["Why", "?"]]).shape
     (2, 4, 256)

@@ -34,7 +34,7 @@ _ENCODED_WORDS = 8192  # at a time: their characters, vectors and convolutions, 
 class Embedder:
     """A biLM that embeds: every token gets a vector that depends on its sentence, and on nothing else.
 
-    >>> elmo = Embedder.load("random-small")
+    >>> elmo = Embedder.load("en-small")
     >>> vectors = elmo.embed([["Stick", "to", "the", "plan"], ["Why", "?"]])
     >>> vectors[0].shape, vectors[1].shape
     ((4, 256), (2, 256))
@@ -137,7 +137,7 @@ class Embedder:
         `boundaries` the vectors of the start and end markers stand first and last; `padded` gives one array and its mask instead of a
         list. With a `state` the call is one batch, row r goes on from row r, and the answer is `(vectors, state)`.
 
-        >>> elmo = Embedder.load("random-small")
+        >>> elmo = Embedder.load("en-small")
         >>> elmo.embed(["A sentence as a string."], layers="all")[0].shape
         (3, 6, 256)
         """
@@ -164,7 +164,7 @@ class Embedder:
         About `4 * batch_tokens` tokens are taken at a time, from the caller's own thread, while those before them run in another.
         `progress(sentences, tokens)` is called with what each pool of them has added.
 
-        >>> elmo = Embedder.load("random-small")
+        >>> elmo = Embedder.load("en-small")
         >>> [(tokens, vectors.shape) for tokens, vectors in elmo.stream(iter(["Why?", ""]))]
         [(['Why', '?'], (2, 256)), ([], (0, 256))]
         """
@@ -197,7 +197,7 @@ class Embedder:
     ) -> Array:
         """One vector per sentence: the mean or the maximum over its tokens, zeros for an empty sentence.
 
-        >>> Embedder.load("random-small").sentence_vectors(["One sentence.", "Another one."], pooling="max").shape
+        >>> Embedder.load("en-small").sentence_vectors(["One sentence.", "Another one."], pooling="max").shape
         (2, 256)
         """
         if pooling not in ("mean", "max"):
@@ -231,7 +231,7 @@ class Embedder:
     def tokenize(self, text: str) -> list[Token]:
         """The tokens of a sentence, each with its place in the text, as the model's own tokenizer splits it.
 
-        >>> Embedder.load("random-small").tokenize("Don't!")
+        >>> Embedder.load("en-small").tokenize("Don't!")
         [Token(text='Do', start=0, end=2), Token(text="n't", start=2, end=5), Token(text='!', start=5, end=6)]
         """
         return self._own_tokenizer()(text)

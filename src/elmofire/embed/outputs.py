@@ -92,7 +92,7 @@ def open_embeddings(path: str | Path) -> Embeddings:
     >>> from elmofire import Embedder
     >>> from elmofire.embed.job import embed_to_file
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = embed_to_file(Embedder.load("random-small"), [["Why", "?"]], Path(folder) / "vectors.npz")
+    ...     _ = embed_to_file(Embedder.load("en-small"), [["Why", "?"]], Path(folder) / "vectors.npz")
     ...     embeddings = open_embeddings(f"{folder}/vectors.npz")
     >>> len(embeddings), embeddings[0].shape, embeddings.tokens(0)
     (1, (2, 256), ['Why', '?'])

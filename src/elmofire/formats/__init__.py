@@ -37,7 +37,7 @@ def load_weights(
     An address of the catalogue stands for the copy that `elmofire models get` has fetched.
     `options` is an options.json for files that come without one; `vocab` a vocabulary for a head that comes without.
 
-    >>> load_weights("random-small").config.cells
+    >>> load_weights("en-small").config.cells
     1024
     """
     given = _Given(None if options is None else as_folder(options), None if vocab is None else as_folder(vocab))

@@ -35,7 +35,7 @@ class Elmo(nn.Module):
     2018's in either variant: "allennlp" (statistics with the boundary markers) or "bilm-tf" (without). `top_only` takes the top
     layer times gamma. Dropout falls on each mixed representation.
 
-    >>> elmo = Elmo.load("random-small", representations=2, dropout=0.0)
+    >>> elmo = Elmo.load("en-small", representations=2, dropout=0.0)
     >>> output = elmo([["Stick", "to", "the", "plan"], ["Why", "?"]])
     >>> [tuple(representation.shape) for representation in output.representations], output.mask.sum().item()
     ([(2, 4, 256), (2, 4, 256)], 6)
