@@ -83,6 +83,20 @@ def test_a_full_gpu_halves_the_batches_and_goes_on(monkeypatch):
         assert (np.linalg.norm(x - y, axis=-1) <= 5e-6 * np.linalg.norm(y, axis=-1)).all()
 
 
+def test_the_memory_of_a_long_line_is_that_of_a_window():
+    weights = lively(small(), seed=1)
+    line = [f"w{n % 997}" for n in range(60_000)]
+    elmo = Embedder(weights, device="cuda")
+    elmo.embed([line[:100]])
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    [found] = elmo.embed([line])
+    assert torch.cuda.max_memory_allocated() - before < 600 << 20  # its vectors alone, of all layers, would be 180 MB
+    [expected] = Embedder(weights, device="cpu").embed([line])
+    assert (np.linalg.norm(found - expected, axis=-1) <= 5e-6 * np.linalg.norm(expected, axis=-1)).all()
+
+
 def test_the_layer_trains_there():
     elmo = Elmo(BiLM.from_weights(lively(tiny())), trainable=True, dropout=0.1).cuda()
     optimizer = torch.optim.SGD(elmo.parameters(), lr=0.01)

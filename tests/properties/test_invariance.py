@@ -100,7 +100,26 @@ def test_long_sequences_in_windows_are_exact(engine, monkeypatch):
     assert_same(one_by_one(elmo, sentences), expected)
     monkeypatch.setattr(recurrence, "_WINDOW_ROWS", 5)
     monkeypatch.setattr(torch_engine, "_WINDOW_ROWS", 20)
+    monkeypatch.setattr(torch_engine, "_LEAST_ROWS", 1)
     assert_same(elmo.embed(sentences, layers="all"), expected)
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine in ("torch", "cuda")])
+def test_a_sentence_that_leaves_the_device_window_by_window_is_exact(engine, boundaries, monkeypatch):
+    rng = np.random.default_rng(0)
+    sentences = [[str(n) for n in rng.integers(0, 50, length)] for length in (7, 700, 101, 33)]
+    elmo = embedder_on(engine, WEIGHTS)
+    whole = {layers: elmo.embed(sentences, layers=layers, boundaries=boundaries) for layers in ("all", "average", 0)}
+    after = elmo.embed(sentences[1:2], state=elmo.zero_state())[1]
+    monkeypatch.setattr(torch_engine, "_LONG_STEPS", 100)
+    monkeypatch.setattr(torch_engine, "_WINDOW_ROWS", 64 * 30)
+    for layers, expected in whole.items():
+        assert_same(elmo.embed(sentences, layers=layers, boundaries=boundaries), expected)
+    vectors, state = elmo.embed(sentences[1:2], state=elmo.zero_state())
+    assert vectors[0].shape == (700, 48)
+    np.testing.assert_allclose(state.hidden, after.hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.memory, after.memory, rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=25, deadline=None)

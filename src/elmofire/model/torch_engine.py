@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints, Pool
 from elmofire.engine.mixing import Layers, Mix
+from elmofire.engine.spill import LIMIT_ROWS, room
 from elmofire.engine.state import State
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
@@ -23,6 +25,13 @@ _ENCODED_WORDS = 2048  # at a time
 _FEW_WORDS = 32  # and fewer are filled up to so many
 _SHORT_SENTENCE = 64  # tokens, boundaries counted
 _WINDOW_ROWS = 32768  # LSTM rows at a time, padding counted; a longer pool goes on with the carried state
+_LEAST_ROWS = 64  # that a step counts as: kernels fill up a few, and what a step of them takes is far more than a row
+_LONG_STEPS = (
+    LIMIT_ROWS  # of a sentence alone: one that is longer is no batch's size, and leaves the device window by window
+)
+
+
+_OnDevice = Callable[[], torch.Tensor]  # the distinct words' vectors, sent when they are first asked for
 
 
 class TorchEngine:
@@ -80,50 +89,93 @@ class TorchEngine:
         """
         depth = mix.depth if state is None else self.config.layers
 
-        def start(pool: Pool, table: torch.Tensor) -> "_Travelling":
+        def start(pool: Pool, table: _OnDevice) -> Callable[[], list[Array]]:
+            if _is_long(pool):
+                return partial(mix.by_sentence, pool, self._long(vectors, pool, depth, state)[: mix.depth + 1])
             steps, rows = _in_sentences(pool, skipped=0 if mix.boundaries else 1)
-            layers = self._layers(table, pool, steps, rows, depth, state)[: mix.depth + 1]
-            return _Travelling(layers if mix.shares is None else [_mixed(layers, mix)])
+            layers = self._layers(table(), pool, steps, rows, depth, state)[: mix.depth + 1]
+            travelling = _Travelling(layers if mix.shares is None else [_mixed(layers, mix)])
+            ends = np.cumsum(pool.lengths - (0 if mix.boundaries else 2)).tolist()
+            cuts = [slice(first, last) for first, last in pairwise([0, *ends])]
+
+            def sentences() -> list[Array]:
+                arrays = travelling.arrived()
+                # Copies: the arrays lie in pinned memory, of which there is little.
+                return [
+                    np.stack([a[cut] for a in arrays]) if mix.shares is None else arrays[0][cut].copy() for cut in cuts
+                ]
+
+            return sentences
 
         if self._read_short is not None and mix.depth and state is None and len(pools) == 1 and _is_short(pools[0]):
             words = vectors[pools[0].tokens]
             layer0 = np.concatenate([words] * len(self.config.directions), axis=1)
             yield mix.by_sentence(pools[0], [layer0, *self._read_short(words)[: mix.depth]])
             return
-        for pool, arrays in self._one_behind(vectors, pools, start):
-            ends = np.cumsum(pool.lengths - (0 if mix.boundaries else 2)).tolist()
-            cuts = [slice(first, last) for first, last in pairwise([0, *ends])]
-            # Copies: the arrays lie in pinned memory, of which there is little.
-            yield [np.stack([a[cut] for a in arrays]) if mix.shares is None else arrays[0][cut].copy() for cut in cuts]
+        yield from self._one_behind(vectors, pools, start)
 
     def run(self, vectors: Array, pools: Sequence[Pool], *, state: State | None = None) -> Iterator[Layers]:
         """All layers of each pool, its rows in its own order; a state is moved on in place. See `Engine.run`."""
 
-        def start(pool: Pool, table: torch.Tensor) -> "_Travelling":
-            return _Travelling(self._layers(table, pool, *_in_steps(pool), self.config.layers, state))
+        def start(pool: Pool, table: _OnDevice) -> Callable[[], Layers]:
+            if _is_long(pool):
+                layers = self._long(vectors, pool, self.config.layers, state)
+                return lambda: layers
+            return _Travelling(self._layers(table(), pool, *_in_steps(pool), self.config.layers, state)).arrived
 
-        for _, arrays in self._one_behind(vectors, pools, start):
-            yield arrays
+        yield from self._one_behind(vectors, pools, start)
 
     def _one_behind(
-        self, vectors: Array, pools: Sequence[Pool], start: "Callable[[Pool, torch.Tensor], _Travelling]"
-    ) -> "Iterator[tuple[Pool, Layers]]":
+        self, vectors: Array, pools: Sequence[Pool], start: "Callable[[Pool, _OnDevice], Callable[[], list[Array]]]"
+    ) -> Iterator[list[Array]]:
         """What was started of each pool: while it travels and is used, the device already works on the next."""
-        table = self._to_device(vectors)
-        behind: tuple[Pool, _Travelling] | None = None
+        table = cache(
+            lambda: self._to_device(vectors)
+        )  # a long sentence has words of its own, and takes them as it goes
+        behind: Callable[[], list[Array]] | None = None
         for pool in pools:
             try:
                 travelling = start(pool, table)
             except torch.OutOfMemoryError as error:
                 if behind is not None:
-                    yield behind[0], behind[1].arrived()
+                    yield behind()
                 torch.cuda.empty_cache()
                 raise MemoryError(f"a pool of {len(pool.tokens)} tokens does not fit the device") from error
             if behind is not None:
-                yield behind[0], behind[1].arrived()
-            behind = pool, travelling
+                yield behind()
+            behind = travelling
         if behind is not None:
-            yield behind[0], behind[1].arrived()
+            yield behind()
+
+    @torch.inference_mode()
+    def _long(self, vectors: Array, pool: Pool, depth: int, state: State | None) -> Layers:
+        """Layers 0..depth of one sentence of any length: what the device holds is one window's, and all of it lies in mapped files."""
+        layers = [room((pool.steps, width)) for width in self.config.layer_widths[: depth + 1]]
+        carried = self.bilm.zero_state(1) if state is None else self._state_in(state, pool)
+        at_once = max(1, _WINDOW_ROWS // _LEAST_ROWS)
+        for first in range(0, pool.steps, at_once):
+            last = min(first + at_once, pool.steps)
+            # Where each direction reads now, and how: the backward one begins at the end.
+            places = {
+                direction: (slice(first, last), slice(None))
+                if direction == FORWARD
+                else (slice(pool.steps - last, pool.steps - first), slice(None, None, -1))
+                for direction in self.config.directions
+            }
+            words = [vectors[pool.tokens[rows]] for rows, _ in places.values()]
+            inputs = np.stack([read[order] for read, (_, order) in zip(words, places.values(), strict=True)])
+            found = None
+            if depth:
+                with exact_float32():
+                    outputs, carried = self._stacks(self._to_device(inputs)[:, :, None], None, carried)
+                found = outputs[:, :depth, :, 0].float().cpu().numpy()  # (D, depth, steps, P)
+            for d, (rows, order) in enumerate(places.values()):
+                for k, layer in enumerate(layers):
+                    half = words[d] if found is None or k == 0 else found[d, k - 1][order]
+                    layer[rows, d * half.shape[1] : (d + 1) * half.shape[1]] = half
+        if state is not None:
+            self._state_out(state, carried, pool)
+        return layers
 
     @torch.inference_mode()
     def _layers(
@@ -135,7 +187,7 @@ class TorchEngine:
         if depth == 0:
             return [layer0]
         carried = self.bilm.zero_state(len(pool.lengths)) if state is None else self._state_in(state, pool)
-        at_once = max(1, _WINDOW_ROWS // len(pool.lengths))
+        at_once = max(1, _WINDOW_ROWS // max(len(pool.lengths), _LEAST_ROWS))
         active = np.diff(pool.starts)
         windows: list[torch.Tensor] = []  # (D, depth, their rows, P), padding and all
         starts = np.empty(pool.steps, dtype=np.int64)  # of the steps, where the windows follow on each other
@@ -242,6 +294,10 @@ def _mixed(layers: list[torch.Tensor], mix: Mix) -> torch.Tensor:
     for share, layer in zip(mix.shares[1:], layers[1:], strict=True):
         mixed += share * layer
     return mixed
+
+
+def _is_long(pool: Pool) -> bool:
+    return len(pool.lengths) == 1 and pool.steps > _LONG_STEPS
 
 
 def _is_short(pool: Pool) -> bool:
