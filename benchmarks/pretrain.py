@@ -1,16 +1,20 @@
 """The whole training step on real text: data loading, encoder, stacks, sampled softmax, clipping, optimizer. On a GPU.
 
 Run: python benchmarks/pretrain.py CORPUS [CELL...], where CORPUS was made by `elmofire prepare`; cells are named below, and without a
-name all run. Figures are sustained over the seconds given, after a warm-up; memory is what the device had in use at most, in training
-and in an evaluation after it, by this process and any other.
+name all run, each in a process of its own without a cache of compiled kernels: the seconds to full speed are from the process's start.
+Figures are sustained over the seconds given (SECONDS_SUSTAINED), after a warm-up; memory is what the device had in use at most, in
+training and in an evaluation after it, by this process and any other.
 """
 
 import itertools
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import torch
 from records import keep
@@ -23,6 +27,7 @@ from elmofire.train.run.records import matrix_rate
 from elmofire.train.run.session import Session
 from elmofire.train.stream.feed import Feed
 
+ALONE = "ELMOFIRE_BENCHMARK_ALONE"  # set in the process of a cell
 SECONDS = float(os.environ.get("SECONDS_SUSTAINED", "60"))
 CELLS = {
     "original-lanes-20k": ("large", "reading=lanes", "batch_tokens=20480"),
@@ -38,10 +43,10 @@ CELLS = {
 
 def measure(name: str, corpus: Corpus, seconds: float) -> None:
     recipe = find_recipe(CELLS[name][0], [*CELLS[name][1:], "train.updates=1000000", "train.minutes=none"])
-    began = time.perf_counter()
     with joined("cuda") as ranks:
         session = Session(recipe, corpus, ranks)
-        built = time.perf_counter() - began
+        torch.cuda.synchronize()
+        built = seconds_since_start()
         with Feed(session.stream) as feed:
             with MostMemory() as memory:
                 speeds = _run(session, feed, seconds)
@@ -71,6 +76,12 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
     )
     for line in kernels:
         print(line, file=sys.stderr)
+
+
+def seconds_since_start() -> float:
+    """Of this process, Python's and torch's own start included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 class MostMemory(threading.Thread):
@@ -148,7 +159,16 @@ def _traced(session: Session, feed: Feed, updates: int = 30) -> tuple[float, lis
     return busy / total, [f"{total / updates / 1e3:.2f} ms an update in the trace", *lines]
 
 
+def cold(folder: str, name: str) -> None:
+    """One cell in a process that finds nothing compiled."""
+    with tempfile.TemporaryDirectory() as nothing:
+        alone = {**os.environ, "TRITON_CACHE_DIR": nothing, ALONE: "1"}
+        subprocess.run([sys.executable, __file__, folder, name], env=alone, check=True)
+
+
 if __name__ == "__main__":
-    corpus = Corpus.open(sys.argv[1])
     for name in sys.argv[2:] or CELLS:
-        measure(name, corpus, SECONDS)
+        if ALONE in os.environ:
+            measure(name, Corpus.open(sys.argv[1]), SECONDS)
+        else:
+            cold(sys.argv[1], name)
