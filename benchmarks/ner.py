@@ -22,7 +22,8 @@ Run:
   python benchmarks/ner.py run MODEL NER_FOLDER GLOVE_NPZ --configuration NAME --seed N --output FILE [--features FOLDER]
                                                                        one run, appended to FILE
                                                                        (--trial EPOCHS: a short one, dev alone)
-  python benchmarks/ner.py table FILE...                               the comparisons of one model's runs, kept in results/ner.jsonl
+  python benchmarks/ner.py table FILE...                               the comparisons of one model's runs that have all their seeds,
+                                                                       kept in results/ner.jsonl
 """
 
 import argparse
@@ -207,8 +208,10 @@ def table(arguments: argparse.Namespace) -> None:
     about = {
         name: sorted({record[name] for of_seeds in runs.values() for record in of_seeds})
         for name in ("model", "device")
-    } | {name: runs[COMPARISONS[0][0]][0][name] for name in COMMON}
+    } | {name: next(iter(runs.values()))[0][name] for name in COMMON}
     for first, second in COMPARISONS:
+        if first not in runs or second not in runs:
+            continue
         found = paired_bootstrap(counts[first], counts[second], span_f1)
         keep(
             "ner",
@@ -225,7 +228,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def finished(records: list[dict]) -> dict[str, list[dict]]:
-    """Each configuration's runs by seed: all of them, each once, of one model, trained alike, on the same test sentences."""
+    """Runs by seed of each configuration that has all of them, each once, of one model, trained alike, on the same test sentences."""
     if any("test_counts" not in record for record in records):
         raise DataError("a trial is among the runs")
     for name in COMMON:
@@ -236,17 +239,25 @@ def finished(records: list[dict]) -> dict[str, list[dict]]:
     times = Counter((record["configuration"], record["seed"]) for record in records)
     wanted = [(configuration, seed) for configuration in CONFIGURATIONS for seed in SEEDS]
     for what, wrong in {
-        "are missing": [run for run in wanted if run not in times],
         "are there more than once": [run for run, count in times.items() if count > 1],
         "belong to no comparison": [run for run in times if run not in wanted],
     }.items():
         if wrong:
-            listed = ", ".join(f"{configuration} with seed {seed}" for configuration, seed in wrong)
-            raise DataError(f"runs that {what}: {listed}")
+            raise DataError(f"runs that {what}: {_listed(wrong)}")
     if len({unpacked(record["test_counts"])[:, 2].tobytes() for record in records}) > 1:
         raise DataError("the runs were scored on different test sentences")
     by_place = {(record["configuration"], record["seed"]): record for record in records}
-    return {configuration: [by_place[configuration, seed] for seed in SEEDS] for configuration in CONFIGURATIONS}
+    whole = [name for name in CONFIGURATIONS if all((name, seed) in times for seed in SEEDS)]
+    lacking = f"runs that are missing: {_listed([run for run in wanted if run not in times])}"
+    if not any({first, second} <= {*whole} for first, second in COMPARISONS):
+        raise DataError(lacking)
+    if len(whole) < len(CONFIGURATIONS):
+        print(lacking, file=sys.stderr)
+    return {configuration: [by_place[configuration, seed] for seed in SEEDS] for configuration in whole}
+
+
+def _listed(runs: list[tuple[str, int]]) -> str:
+    return ", ".join(f"{configuration} with seed {seed}" for configuration, seed in runs)
 
 
 def main() -> None:

@@ -138,15 +138,22 @@ def test_runs_of_several_commits_do(ner, records):
 
 
 def test_what_is_missing_or_too_many_is_named(ner, records):
-    lacking = [one for one in records if (one["configuration"], one["seed"]) != ("untrained", 3)]
-    with pytest.raises(DataError, match=r"missing: untrained with seed 3$"):
-        ner.finished(lacking)
-    with pytest.raises(DataError, match="missing: model layer 0 with seed 1, model layer 0 with seed 2"):
-        ner.finished([one for one in records if one["configuration"] != "model layer 0"])
+    with pytest.raises(DataError, match="missing: glove.characters with seed 4, glove.characters.model with seed 4, "):
+        ner.finished([one for one in records if one["seed"] != 4])
     with pytest.raises(DataError, match=r"more than once: glove\+characters with seed 5$"):
         ner.finished([*records, records[0]])
     with pytest.raises(DataError, match=r"no comparison: model with seed 6$"):
         ner.finished([*records, records[10] | {"seed": 6}])
+
+
+def test_comparisons_that_have_all_seeds_do_not_wait_for_the_others(ner, records, tmp_path, monkeypatch, capsys):
+    kept = []
+    monkeypatch.setattr(ner, "keep", lambda name, **figures: kept.append((figures["first"], figures["second"])))
+    some = [one for one in records if (one["configuration"], one["seed"]) != ("untrained", 3)]
+    (tmp_path / "runs").write_text("".join(json.dumps(record) + "\n" for record in some))
+    ner.table(Namespace(files=[tmp_path / "runs"]))
+    assert kept == ner.COMPARISONS[:2]
+    assert capsys.readouterr().err == "runs that are missing: untrained with seed 3\n"
 
 
 def test_trials_runs_without_an_identity_and_other_test_sentences_are_refused(ner, records):
