@@ -138,7 +138,9 @@ def test_runs_of_several_commits_do(ner, records):
 
 
 def test_what_is_missing_or_too_many_is_named(ner, records):
-    with pytest.raises(DataError, match="missing: glove.characters with seed 4, glove.characters.model with seed 4, "):
+    with pytest.raises(
+        DataError, match=r"missing: glove\+characters with seed 4, glove\+characters\+model with seed 4, "
+    ):
         ner.finished([one for one in records if one["seed"] != 4])
     with pytest.raises(DataError, match=r"more than once: glove\+characters with seed 5$"):
         ner.finished([*records, records[0]])
