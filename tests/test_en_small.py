@@ -1,6 +1,7 @@
 """The model in the package: what it may take, that it is what the package's recipe made, and that it learned English."""
 
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -98,3 +99,12 @@ def test_coarser_arithmetic_gives_nearly_the_same_vectors(weights, precision, mo
     coarse = np.concatenate(Embedder(weights, device="cpu", precision=precision).embed(TEXT, layers="all"), axis=1)
     errors = np.linalg.norm(coarse - exact, axis=2) / np.linalg.norm(exact, axis=2)
     assert errors.mean(axis=1).max() <= most
+
+
+def test_it_is_known_by_its_name_also_after_pickling(tmp_path, monkeypatch):
+    elmo = Embedder.load("en-small", device="cpu")
+    assert elmo.info()["model"] == "en-small"
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(pickle.dumps(elmo))
+    assert again.info()["model"] == "en-small"
+    np.testing.assert_array_equal(again.embed([["Why", "?"]])[0], elmo.embed([["Why", "?"]])[0])

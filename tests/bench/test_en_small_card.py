@@ -131,7 +131,10 @@ class TestCard:
     def test_without_records_it_has_no_figures_but_those_of_the_config(self, card):
         made = card.card(trained())
         assert headings(made) == ALWAYS
-        assert "300 updates, 5M tokens in each direction, 2.5 times the text. Word for word:" in made
+        assert (
+            "300 updates, 5M tokens in each direction, sentence ends counted, 2.5 times the text. Word for word:"
+            in made
+        )
         assert f"```toml\n{text_of(recipe(1)).strip()}\n```" in made
         assert "9 most frequent words, which cover 98.5%" in made
         assert "The run took" not in made

@@ -42,14 +42,16 @@ def test_kills_leave_no_trace(tmp_path, suffix, times):
     subprocess.run(command(tmp_path / f"whole.{suffix}"), check=True)
 
     output, kills = tmp_path / f"killed.{suffix}", 0
-    for _ in range(times):
+    for _ in range(6 * times):
+        if kills == times:
+            break
         process = subprocess.Popen(command(output))
         time.sleep(rng.uniform(0.1, 1.2))  # from before its first piece to its last
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
         if output.exists():
             output.unlink()  # it got through: once more from the start
-    assert kills > times // 3
+    assert kills == times
     subprocess.run(command(output), check=True)
 
     found, expected = open_embeddings(output), open_embeddings(tmp_path / f"whole.{suffix}")

@@ -21,7 +21,7 @@ from elmofire.engine.spill import room
 from elmofire.engine.state import State
 from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
-from elmofire.formats.names import DEFAULT_MODEL
+from elmofire.formats.names import DEFAULT_MODEL, packaged_models
 from elmofire.formats.weights import Array, Weights, refuse_no_weights
 from elmofire.text.tokenizers import Token, load_tokenizer
 
@@ -389,4 +389,6 @@ def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: 
 
 
 def _absolute(what: str | tuple[str, str]) -> str | tuple[str, ...]:
+    if what in packaged_models():
+        return what
     return tuple(str(Path(part).absolute()) for part in what) if isinstance(what, tuple) else str(Path(what).absolute())

@@ -82,7 +82,8 @@ def _load(what: Loadable, given: _Given) -> Weights:
     if packaged := names.packaged_folder(os.fspath(what)):  # by its name: a folder of the same name would need a `./`
         if path.exists():
             warnings.warn(f"{what} is the model in the package; what is called so here is ./{what}", stacklevel=3)
-        return _load_folder(packaged, given)
+        weights = _load_folder(packaged, given)
+        return replace(weights, source=weights.source and replace(weights.source, what=os.fspath(what)))
     if path.is_dir():
         return _load_folder(path, given)
     if path.exists() or path.with_name(f"{path.name}.index").is_file():

@@ -39,7 +39,8 @@ def _in_the_name_of(wanted: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(wanted)) from None
+        error.filename = str(wanted)
+        raise
 
 
 @contextlib.contextmanager
