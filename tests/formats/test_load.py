@@ -72,7 +72,8 @@ class TestNames:
             assert loaded.tokenizer == weights.tokenizer
             np.testing.assert_array_equal(loaded.arrays["forward.0.bias"], weights.arrays["forward.0.bias"])
             assert loaded.source
-            assert loaded.source.what == str(tmp_path / "en-small")
+            assert loaded.source.what == "en-small"
+            assert {file.parent for file in loaded.source.files} == {tmp_path / "en-small"}
 
     def test_a_model_in_the_package_keeps_its_own_tokenizer(self, tmp_path, monkeypatch):
         """Even under the name of a published model, whose files would not say which one is theirs."""
