@@ -235,6 +235,18 @@ def lstmp_profile() -> list[list[str]]:
     return [head, *body, ["all", *[f"{total / 1000:.2f}" for total in totals], *["100%" for _ in totals]]]
 
 
+def engine_profile() -> list[list[str]]:
+    """Shares of each part, one thread."""
+    found = newest("engine_profile", "size", "precision", "case")
+    rows = [["size", "precision", "call", "tokens/s", *found[0]["milliseconds"]]]
+    for record in found:
+        total = sum(record["milliseconds"].values())
+        shares = [f"{part / total:.0%}" for part in record["milliseconds"].values()]
+        rate = f"{1000 * record['tokens'] / total:,.0f}"
+        rows.append([record["size"], record["precision"], record["case"], rate, *shares])
+    return rows
+
+
 def clipped_gradients() -> list[list[str]]:
     rows = [["regime", "held against", "outputs", "gradient of the inputs", "largest gradient"]]
     for record in newest("clipped_gradients", "regime", "reference"):
@@ -280,6 +292,7 @@ TABLES = {
     "prepare": prepare,
     "substitutes": substitutes,
     "lstmp_profile": lstmp_profile,
+    "engine_profile": engine_profile,
     "clipped_gradients": clipped_gradients,
     "embed_corpus": embed_corpus,
     "embed_single": embed_single,
