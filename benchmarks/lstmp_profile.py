@@ -1,6 +1,6 @@
-"""Where a training step of the LSTM stacks spends its time on a GPU: python benchmarks/lstmp_profile.py [BATCH...]
+"""Where the LSTM stacks spend their time on a GPU: python benchmarks/lstmp_profile.py [CASE...]
 
-Times of kernels as torch's profiler sees them, outside of a graph, at the original size; 20 steps are 21 waves.
+Times of kernels as torch's profiler sees them, outside of a graph, at the original size in bfloat16; T steps are T + 1 waves.
 """
 
 import sys
@@ -12,30 +12,42 @@ from torch.profiler import ProfilerActivity, profile
 from elmofire.bench.stacks import Shape, by_path, random_problem
 
 REPEATS = 3
+# mode, rows, steps, and the path that is taken for them
+CASES = {
+    "train-128": ("train", 128, 20, "gluon"),
+    "train-512": ("train", 512, 20, "gluon"),
+    "train-1024": ("train", 1024, 20, "gluon"),
+    "train-1024-triton": ("train", 1024, 20, "triton"),
+    "inference-128": ("inference", 128, 32, "gluon"),
+    "inference-1024": ("inference", 1024, 32, "gluon"),
+    "sentence": ("inference", 1, 25, "triton"),
+}
 
 
-def main(*batches: str) -> None:
-    for batch in map(int, batches or ("128", "512", "1024")):
-        shape = Shape(batch=batch)
-        runner = by_path("gluon").prepare(random_problem(shape, "cuda"), "bfloat16")
-        leaves = list(runner.leaves.values())
+def measure(mode: str, rows: int, steps: int, path: str) -> None:
+    runner = by_path(path).prepare(random_problem(Shape(batch=rows, steps=steps), "cuda"), "bfloat16")
+    leaves = list(runner.leaves.values())
 
-        def step(runner=runner, leaves=leaves) -> None:
+    def step() -> None:
+        with torch.set_grad_enabled(mode == "train"):
             outputs, _ = runner.forward()
+        if mode == "train":
             torch.autograd.grad(outputs, leaves, runner.gradient)
 
-        for _ in range(2):
+    for _ in range(2):
+        step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(REPEATS):
             step()
         torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-            for _ in range(REPEATS):
-                step()
-            torch.cuda.synchronize()
-        found = [(e.self_device_time_total / REPEATS, e.count / REPEATS, e.key) for e in profiled.key_averages()]
-        for microseconds, launches, kernel in sorted(found, reverse=True)[:12]:
-            figures = {"microseconds": round(microseconds), "launches": round(launches), "kernel": kernel[:60]}
-            keep("lstmp_profile", device=torch.cuda.get_device_name(), batch=batch, steps=shape.steps, **figures)
+    found = [(e.self_device_time_total / REPEATS, e.count / REPEATS, e.key) for e in profiled.key_averages()]
+    for microseconds, launches, kernel in sorted(found, reverse=True)[:12]:
+        figures = {"microseconds": round(microseconds), "launches": round(launches), "kernel": kernel[:60]}
+        about = {"mode": mode, "path": path, "batch": rows, "steps": steps}
+        keep("lstmp_profile", device=torch.cuda.get_device_name(), **about, **figures)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for name in sys.argv[1:] or CASES:
+        measure(*CASES[name])

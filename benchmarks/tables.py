@@ -201,38 +201,34 @@ def lstmp() -> list[list[str]]:
 
 
 _PARTS = {
-    "gates_forward": "gates and memories, forward (Gluon)",
-    "gates_backward": "gates and memories, backward (Gluon)",
-    "project_forward": "projection, forward (Triton)",
-    "project_backward": "gradients of h summed (Triton)",
-    "move_gates": "weights packed, their gradients unpacked (Triton)",
+    "gates_forward": "gates and memories, forward",
+    "gates_backward": "gates and memories, backward",
+    "project_forward": "projection, forward",
+    "project_backward": "gradients of h summed",
+    "all_waves": "all waves in one launch",
+    "move_gates": "weights packed, their gradients unpacked",
     "nvjet_sm90_tss": "weights' gradients (cuBLAS)",
     "nvjet_sm90_tst": "gradients of x and h (cuBLAS)",
 }
+_OTHERS = "copies, sums, other products"
 
 
 def lstmp_profile() -> list[list[str]]:
-    """By part; what is none of the named is small copies and sums."""
-    batches: dict[int, dict[str, float]] = {}
-    for record in newest("lstmp_profile", "batch", "kernel"):
-        part = next((name for start, name in _PARTS.items() if record["kernel"].startswith(start)), "copies and sums")
-        parts = batches.setdefault(record["batch"], {})
+    """By part; what is none of the named is small."""
+    cases: dict[tuple, dict[str, float]] = {}
+    for record in newest("lstmp_profile", "mode", "path", "batch", "steps", "kernel"):
+        case = (record.get("mode", "train"), record.get("path", "gluon"), record["batch"], record["steps"])
+        parts = cases.setdefault(case, {})
+        part = next((name for start, name in _PARTS.items() if record["kernel"].startswith(start)), _OTHERS)
         parts[part] = parts.get(part, 0) + record["microseconds"]
-    head = ["part", *[f"batch {batch}, ms" for batch in batches], *[f"batch {batch}, share" for batch in batches]]
-    rows = [
-        [*_PARTS.values(), "copies and sums"],
-        *[[parts.get(name, 0) for name in [*_PARTS.values(), "copies and sums"]] for parts in batches.values()],
-    ]
-    totals = [sum(parts.values()) for parts in batches.values()]
-    body = [
-        [
-            name,
-            *[f"{value / 1000:.2f}" for value in values],
-            *[f"{value / total:.0%}" for value, total in zip(values, totals, strict=True)],
-        ]
-        for name, *values in zip(*rows, strict=True)
-    ]
-    return [head, *body, ["all", *[f"{total / 1000:.2f}" for total in totals], *["100%" for _ in totals]]]
+    head = ["part, ms", *[f"{mode}, {path}, {batch} x {steps}" for mode, path, batch, steps in cases]]
+    totals = [sum(parts.values()) for parts in cases.values()]
+    body = []
+    for name in [*_PARTS.values(), _OTHERS]:
+        shares = [(parts.get(name, 0), total) for parts, total in zip(cases.values(), totals, strict=True)]
+        if any(part for part, _ in shares):
+            body.append([name, *[f"{part / 1000:.2f} ({part / total:.0%})" if part else "-" for part, total in shares]])
+    return [head, *body, ["all", *[f"{total / 1000:.2f}" for total in totals]]]
 
 
 def engine_profile() -> list[list[str]]:
