@@ -215,9 +215,12 @@ _OTHERS = "copies, sums, other products"
 
 def lstmp_profile() -> list[list[str]]:
     """By part; what is none of the named is small."""
-    cases: dict[tuple, dict[str, float]] = {}
-    for record in newest("lstmp_profile", "mode", "path", "batch", "steps", "kernel"):
+    runs: dict[tuple, dict[str, dict[str, dict]]] = {}  # of each case by commit, in their order
+    for record in newest("lstmp_profile", "commit", "mode", "path", "batch", "steps", "kernel"):
         case = (record.get("mode", "train"), record.get("path", "gluon"), record["batch"], record["steps"])
+        runs.setdefault(case, {}).setdefault(record["commit"], {})[record["kernel"]] = record
+    cases: dict[tuple, dict[str, float]] = {}
+    for case, record in ((case, record) for case, of in runs.items() for record in list(of.values())[-1].values()):
         parts = cases.setdefault(case, {})
         part = next((name for start, name in _PARTS.items() if record["kernel"].startswith(start)), _OTHERS)
         parts[part] = parts.get(part, 0) + record["microseconds"]
