@@ -133,7 +133,7 @@ def _panel(layer: int, usages: Sequence[Usage], vectors: Array, marks: Mapping[s
     for (x, y), box in zip(points, labels, strict=True):
         if box is not None:
             end = box.nearest_to(x, y)
-            if math.dist(end, (x, y)) > 2.5 * MARKER:
+            if _away(box, (x, y)) > 2.5 * MARKER or _ambiguous(box, (x, y), points):
                 parts.append(f'<path class="leader" d="M{x:.1f} {y:.1f}L{end[0]:.1f} {end[1]:.1f}"/>')
     for usage, (x, y) in zip(usages, points, strict=True):
         parts.append(_marker(marks[usage.sense], x, y, f"{usage.sense}: {usage.sentence}"))
@@ -190,6 +190,8 @@ def place_labels(
         [box for box in _around(x, y, size) if box.within(width, height) and not any(map(box.overlaps, markers))]
         for (x, y), size in zip(points, sizes, strict=True)
     ]
+    for (x, y), boxes in zip(points, options, strict=True):
+        boxes.sort(key=lambda box, own=(x, y): _ambiguous(box, own, points))
     orders = random.Random(0)
     best: tuple[float, list[Box | None]] = (math.inf, [None] * len(points))
     for _ in range(40):
@@ -199,13 +201,19 @@ def place_labels(
             taken = [(other, points[n]) for n, other in enumerate(placed) if other is not None]
             free = (box for box in options[number] if not any(_clash(box, points[number], *each) for each in taken))
             placed[number] = next(free, None)
-        cost = sum(
-            1e6 if box is None else math.dist(box.nearest_to(*point), point) ** 2
-            for box, point in zip(placed, points, strict=True)
-        )
+        cost = sum(1e6 if box is None else _away(box, point) ** 2 for box, point in zip(placed, points, strict=True))
         if cost < best[0]:
             best = cost, placed
     return best[1]
+
+
+def _away(box: Box, point: tuple[float, float]) -> float:
+    return math.dist(box.nearest_to(*point), point)
+
+
+def _ambiguous(box: Box, own: tuple[float, float], points: Sequence[tuple[float, float]]) -> bool:
+    """Whether a label may be taken for that of another point, which is about as near."""
+    return any(_away(box, other) < 1.5 * _away(box, own) for other in points if other != own)
 
 
 def _clash(box: Box, point: tuple[float, float], other: Box, its_point: tuple[float, float]) -> bool:
