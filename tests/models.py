@@ -1,20 +1,16 @@
 """Models for tests: small odd ones, and weights lively enough that clips fire and layers differ."""
 
 import os
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from elmofire.bench.models import lively as lively  # the weights that benchmarks use too
 from elmofire.embed.device import cuda_devices
-from elmofire.engine.batches import token_ids
 from elmofire.engine.compiled import library
-from elmofire.engine.encoder import Encoder, NumpyEncoder
-from elmofire.formats.config import BilmConfig, EncoderConfig, tensor_shapes
+from elmofire.formats.config import BilmConfig, EncoderConfig
 from elmofire.formats.weights import Weights
-from elmofire.text.vocabulary import Vocabulary
 
 SHARED = Path(os.environ.get("ELMOFIRE_SHARED", Path(__file__).parents[2] / "shared"))
 FIXTURES = SHARED / "fixtures"
@@ -56,39 +52,6 @@ def one_way(**changes) -> BilmConfig:
 
 
 ONE_HOT = {"encoder_one_hot": True, "encoder_character_dim": 261}
-
-
-def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None = None) -> Weights:
-    """Gates of standard deviation 1/sqrt(2P), projections 2/sqrt(cells), layer 0 of about unit variance."""
-    arrays = {}
-    for name, shape in tensor_shapes(config).items():
-        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        arrays[name] = (rng.standard_normal(shape) * _deviation(name, shape, config)).astype(np.float32)
-    weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
-    if config.encoder.projection:
-        words = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "1234", "日本語", "café", "."]
-        spread = Encoder(config.encoder, NumpyEncoder(weights))(
-            token_ids(words, config, vocabulary, weights.alphabet)
-        ).std()
-        if spread > 1e-6:  # a few filters behind a relu may be silent for all words
-            arrays["encoder.projection.weight"] /= spread
-            arrays["encoder.projection.bias"] /= spread
-    return weights
-
-
-def _deviation(name: str, shape: tuple[int, ...], config: BilmConfig) -> float:
-    part = name.split(".")
-    if name in ("encoder.characters", "encoder.words"):
-        return 1.0
-    if part[-1] == "bias":
-        return 0.1
-    if part[1] == "convolutions":
-        return (shape[1] * shape[2]) ** -0.5
-    if part[0] == "encoder":
-        return shape[1] ** -0.5
-    if part[-1] == "weight_hr":
-        return 2 * config.cells**-0.5
-    return (2 * config.projection) ** -0.5
 
 
 ENGINES = ["numpy", *library.available(), "torch", *(["cuda"] if cuda_devices() else [])]

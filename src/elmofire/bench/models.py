@@ -4,8 +4,8 @@ import zlib
 
 import numpy as np
 
-from elmofire.engine import definition
 from elmofire.engine.batches import token_ids
+from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.errors import InputError
 from elmofire.formats.config import BilmConfig, small, tensor_shapes
 from elmofire.formats.weights import Weights
@@ -39,9 +39,10 @@ def lively(config: BilmConfig, *, seed: int = 0, vocabulary: Vocabulary | None =
     weights = Weights(config=config, arrays=arrays, vocabulary=vocabulary)
     if config.encoder.projection:
         ids = token_ids(_WORDS, config, vocabulary, weights.alphabet)
-        spread = np.float32(np.std([definition.encode(config, arrays, word) for word in ids]))
-        arrays["encoder.projection.weight"] /= spread
-        arrays["encoder.projection.bias"] /= spread
+        spread = Encoder(config.encoder, NumpyEncoder(weights))(ids).std()
+        if spread > 1e-6:  # a few filters behind a relu may be silent for all words
+            arrays["encoder.projection.weight"] /= spread
+            arrays["encoder.projection.bias"] /= spread
     return weights
 
 
