@@ -146,7 +146,9 @@ def summary() -> list[list[str]]:
     rows.append([f"a whole training step of the original size, {GPU}, tokens/s", told])
     loaded = "; ".join(f"{row[0]}: {row[1].split()[0]}" for row in loading()[1:])
     rows.append(["loading the original size, seconds", loaded])
-    return [*rows, ["process start to vectors on disk, small size, seconds", startup()[-1][1]]]
+    started = {case: seconds for case, seconds, _ in startup()}
+    told = f"{started['embed to hdf5']}; `en-small` loaded: {started['en-small: load']}"
+    return [*rows, ["process start to vectors on disk, small size, seconds", told]]
 
 
 def _of_precisions(case: str, size: str, threads: int, *figure: str) -> str:
