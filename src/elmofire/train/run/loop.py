@@ -217,7 +217,7 @@ def _training_loss_rose(folder: Path) -> bool:
     best_at = max((record["update"] for record in log if record.get("best")), default=0)
     losses = {record["update"]: record["loss"] for record in log if record["kind"] == "train"}
     before = [loss for update, loss in losses.items() if update <= best_at and loss is not None]
-    now = next(reversed(losses.values()), None) if losses else None
+    now = next(reversed(losses.values()), None)
     return bool(before) and (now is None or now > before[-1] + RISEN)
 
 
