@@ -12,7 +12,8 @@ from models import lively, tiny
 
 from elmofire.engine import Engine, recurrence, workers
 from elmofire.engine.batches import make_pools, token_ids
-from elmofire.engine.compiled import library, packing
+from elmofire.engine.compiled import Matrix, library, packing
+from elmofire.formats.config import HIGHWAYS
 
 CONFIG = tiny(cells=40, projection=12, encoder_width=12)
 WEIGHTS = lively(CONFIG, seed=4)
@@ -50,6 +51,22 @@ def test_compiled_kernels_give_the_same_bits_whatever_the_threads(instruction_se
         results(Engine(WEIGHTS, threads=1, **settings)), results(Engine(WEIGHTS, threads=4, **settings)), strict=True
     ):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("instruction_set", library.available())
+@pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
+@pytest.mark.parametrize("highway", HIGHWAYS)
+def test_the_matrices_of_a_highway_are_shared_out_where_words_are_few(monkeypatch, instruction_set, precision, highway):
+    monkeypatch.setattr("elmofire.engine._WORDS_WORTH_A_THREAD", len(TOKENS))
+    config = tiny(cells=40, projection=12, encoder_width=12, encoder_highway=highway)
+    weights = lively(config, seed=5)
+    ids = token_ids(TOKENS, config, None, weights.alphabet)
+    settings = {"precision": precision, "instruction_set": instruction_set}
+    expected = Engine(weights, threads=1, **settings).encode(ids)
+    multiply, threads = Matrix.__call__, set()
+    monkeypatch.setattr(Matrix, "__call__", lambda *given: threads.add(threading.get_ident()) or multiply(*given))
+    np.testing.assert_array_equal(Engine(weights, threads=3, **settings).encode(ids), expected)
+    assert (len(threads) > 1) == (len(HIGHWAYS[highway]) > 1)
 
 
 @pytest.mark.parametrize("instruction_set", library.available())

@@ -15,15 +15,14 @@ from elmofire.engine.mixing import Layers, Mix
 from elmofire.engine.recurrence import Carried, Layer, NumpyLayer, run_stack
 from elmofire.engine.spill import room
 from elmofire.engine.state import State
-from elmofire.engine.workers import Workers, usable_cores
+from elmofire.engine.workers import Workers, one_by_one, usable_cores
 from elmofire.errors import InputError
 from elmofire.formats.config import FORWARD, BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
 
 _WORDS_WORTH_A_THREAD = 16  # for fewer, the weights are read anew for too little
-_BYTES_WORTH_A_THREAD = (
-    32 << 20
-)  # of weights that a direction reads: for less, waking a thread takes longer than it saves
+# Of the weights that its rows meet, one by one: for less, waking a thread takes longer than it saves.
+_BYTES_WORTH_A_THREAD = 32 << 20
 
 
 class Engine:
@@ -75,15 +74,17 @@ class Engine:
             self._stacks = {way: [packing.CompiledLayer(*how, way, k) for k in layers] for way, layers in stacks}
         self.threads = threads or (1 if kernels is None else usable_cores())
         self._workers = Workers(self.threads)
+        self._bytes_a_word = config.encoder.filter_count**2 * packing.PRECISIONS[packing.encoder_kind(precision)]
         self._bytes_a_row = _weights_of_a_direction(config) * packing.PRECISIONS[precision]
         self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if config.head else None
 
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
         parts = min(self.threads, len(ids) // _WORDS_WORTH_A_THREAD)
-        if parts < 2:
-            return self._encoder(ids)
-        return np.concatenate(self._workers.map(self._encoder, np.array_split(ids, parts)))
+        if parts > 1:
+            return np.concatenate(self._workers.map(self._encoder, np.array_split(ids, parts)))
+        matrices_apart = self.threads > 1 and len(ids) * self._bytes_a_word >= _BYTES_WORTH_A_THREAD
+        return self._encoder(ids, self._workers.map if matrices_apart else one_by_one)
 
     def by_sentence(
         self, vectors: Array, pools: Sequence[Pool], mix: Mix, *, state: State | None = None

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.engine.workers import Map, one_by_one
 from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.formats.weights import Array, Weights
 
@@ -23,8 +24,8 @@ class EncoderProducts(Protocol):
         """Character ids (n, W), of which `lengths` come before the padding -> pooled responses, through their function (n, filters)."""
         ...
 
-    def highway(self, k: int, z: Array) -> None:
-        """Highway k over (n, filters), in place."""
+    def highway(self, k: int, z: Array, each: Map) -> None:
+        """Highway k over (n, filters), in place; `each` calls a function for each of its matrices."""
         ...
 
     def projected(self, z: Array) -> Array:
@@ -39,18 +40,18 @@ class Encoder:
         self.config = config
         self._products = products
 
-    def __call__(self, ids: NDArray) -> Array:
-        """Token ids as `token_ids` makes them (n, columns) -> (n, E)."""
+    def __call__(self, ids: NDArray, each: Map = one_by_one) -> Array:
+        """Token ids as `token_ids` makes them (n, columns) -> (n, E). `each` may use threads, for the matrices of a highway."""
         out = np.empty((len(ids), self.config.width), dtype=np.float32)
         characters = ids[:, 1 if self.config.words else 0 :]
         lengths = spelled_lengths(characters) if self.config.filters else np.zeros(len(ids), dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
         for first in range(0, len(order), self._products.chunk_words):
             rows = order[first : first + self._products.chunk_words]
-            out[rows] = self._chunk(ids[rows], characters[rows], lengths[rows])
+            out[rows] = self._chunk(ids[rows], characters[rows], lengths[rows], each)
         return out
 
-    def _chunk(self, ids: NDArray, characters: NDArray, lengths: NDArray) -> Array:
+    def _chunk(self, ids: NDArray, characters: NDArray, lengths: NDArray, each: Map) -> Array:
         features: list[Array] = []
         if self.config.words:
             words = self._products.words(np.maximum(ids[:, 0] - 1, 0))
@@ -58,7 +59,7 @@ class Encoder:
         if self.config.filters:
             z = self._products.filtered(characters, lengths)
             for k in range(self.config.highways):
-                self._products.highway(k, z)
+                self._products.highway(k, z, each)
             features.append(z)
         z = np.concatenate(features, axis=1) if len(features) > 1 else features[0]
         return self._products.projected(z) if self.config.projection else z
@@ -110,8 +111,10 @@ class NumpyEncoder:
         z += self._filter_bias  # constant over positions, so after the maximum
         return np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
 
-    def highway(self, k: int, z: Array) -> None:
-        pass_highway({part: z @ weight.T + bias for part, (weight, bias) in self._highways[k].items()}, z)
+    def highway(self, k: int, z: Array, each: Map) -> None:
+        parts = self._highways[k]
+        found = each(lambda one: z @ one[0].T + one[1], parts.values())
+        pass_highway(dict(zip(parts, found, strict=True)), z)
 
     def projected(self, z: Array) -> Array:
         return z @ self._projection[0].T + self._projection[1]

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 A = TypeVar("A")
 T = TypeVar("T")
 
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]  # a function of every item
+
 _Tasks = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]  # None: no more
 
 
@@ -18,6 +20,11 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def one_by_one(function: Callable[[A], T], items: Iterable[A]) -> list[T]:
+    """What `Workers.map` does, on the calling thread alone."""
+    return [function(item) for item in items]
 
 
 class Workers:

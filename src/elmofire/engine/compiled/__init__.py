@@ -58,7 +58,7 @@ class Matrix:
         self.depth, self.columns = depth, columns
         self._kernels = kernels
         self._arrays = arrays  # kept, since C has only their addresses
-        self.struct = _Matrix(KINDS[kind], depth, columns, *map(_address, arrays))
+        self.struct = _Matrix(KINDS[kind], depth, columns, *map(_address_or_none, arrays))
         self.address = ctypes.addressof(self.struct)
 
     def __call__(self, x: Array, *, clip: float = _INFINITY) -> Array:
@@ -77,7 +77,7 @@ class Matrix:
         x = np.ascontiguousarray(x, dtype=np.float32)
         kernels, rows = self._kernels, len(x)
         scratch = room(kernels.multiply_scratch(self.address, rows))
-        numbers, result, work = x.ctypes.data, out.ctypes.data, scratch.ctypes.data
+        numbers, result, work = _address(x), _address(out), _address(scratch)
         kernels.multiply(self.address, rows, numbers, self.depth, result, *strides, clip, work)
         return out
 
@@ -91,10 +91,11 @@ class Kernels:
         self.lanes = int(handle.elmofire_lanes())
         self.panel = 4 * self.lanes
         self.int8_group = int(handle.elmofire_int8_group())
-        declared = ctypes.CFUNCTYPE
-        bind = lambda name, result, *arguments: declared(result, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
-        self.multiply_scratch = bind("multiply_scratch", _int, _pointer, _int)
-        self.run_scratch = bind("run_scratch", _int, _pointer, _int)
+        bind = lambda name, result, *arguments: ctypes.CFUNCTYPE(result, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
+        # Answered at once, with the interpreter's lock held: to let it go is to wait for it behind another thread.
+        ask = lambda name, *arguments: ctypes.PYFUNCTYPE(_int, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
+        self.multiply_scratch = ask("multiply_scratch", _pointer, _int)
+        self.run_scratch = ask("run_scratch", _pointer, _int)
         self.multiply = bind("multiply", None, _pointer, _int, _pointer, _int, _pointer, _int, _int, _float, _pointer)
         self._highway = bind("highway", None, _int, _int, _pointer, _pointer, _pointer)
         self._pack = bind("pack", None, _int, _int, _int, _int, *[_pointer] * 4)
@@ -118,14 +119,14 @@ class Kernels:
         columns, depth, number = self.padded(len(matrix), parts), matrix.shape[1], np.dtype(kind)
         packed = room(columns * self.padded_depth(kind, depth) * number.itemsize).view(number)
         scale, sums = (None, None) if kind == "float32" else (floats(columns) for _ in range(2))
-        addresses = map(_address, (matrix, packed, scale, sums))
+        addresses = map(_address_or_none, (matrix, packed, scale, sums))
         self._pack(KINDS[kind], parts, len(matrix) // parts, depth, *addresses)
         across = None if bias is None else self.pack(bias[:, None], "float32", parts=parts).packed
         return Packed(packed, scale, sums, across)
 
     def highway(self, gate: Array, transform: Array, z: Array) -> None:
         """Let `z` (rows, width) through where its gate is closed, in place."""
-        self._highway(*z.shape, gate.ctypes.data, transform.ctypes.data, z.ctypes.data)
+        self._highway(*z.shape, _address(gate), _address(transform), _address(z))
 
     def spell(self, ids: NDArray[np.int32], lengths: NDArray, tables: "Tables", *, tanh: bool) -> Array:
         """Character ids (words, columns) -> the largest response of each filter, through its function (words, filters)."""
@@ -136,13 +137,13 @@ class Kernels:
         out = floats(len(ids), len(tables.bias))
         self._spell(
             *ids.shape,
-            ids.ctypes.data,
-            lengths.ctypes.data,
+            _address(ids),
+            _address(lengths),
             tables.characters,
             len(tables.widths),
             *map(_address, (tables.widths, tables.counts, tables.numbers, tables.bias)),
             int(tanh),
-            out.ctypes.data,
+            _address(out),
             out.shape[1],
         )
         return out
@@ -208,16 +209,16 @@ class PackedLayer:
         self._kernels.run(
             self._address,
             len(starts) - 1,
-            starts.ctypes.data,
-            _address(inputs),
-            _address(gates),
+            _address(starts),
+            _address_or_none(inputs),
+            _address_or_none(gates),
             0 if gates is None else gates.shape[1],
-            _address(which),
-            h.ctypes.data,
-            c.ctypes.data,
+            _address_or_none(which),
+            _address(h),
+            _address(c),
             c.shape[1],
-            out.ctypes.data,
-            scratch.ctypes.data,
+            _address(out),
+            _address(scratch),
         )
         return out
 
@@ -231,7 +232,7 @@ def kernels_for(instruction_set: str | None) -> Kernels | None:
 def room(size: int) -> NDArray[np.uint8]:
     """So many bytes, aligned."""
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    first = -raw.ctypes.data % ALIGNMENT
+    first = -_address(raw) % ALIGNMENT
     return raw[first : first + size]
 
 
@@ -240,5 +241,13 @@ def floats(*shape: int) -> Array:
     return room(4 * math.prod(shape)).view(np.float32).reshape(shape)
 
 
-def _address(array: NDArray | None) -> int | None:
-    return None if array is None else array.ctypes.data
+def _address(array: NDArray) -> int:
+    """Where its numbers are. `array.ctypes.data` takes four times as long, and a sentence asks for a hundred."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):  # read-only, in pieces or empty
+        return array.ctypes.data
+
+
+def _address_or_none(array: NDArray | None) -> int | None:
+    return None if array is None else _address(array)

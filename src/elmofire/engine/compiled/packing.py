@@ -10,6 +10,7 @@ from elmofire.engine.batches import Ints, windows
 from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables, floats
 from elmofire.engine.encoder import character_table, filter_bias, pass_highway
 from elmofire.engine.recurrence import bias_with_forget
+from elmofire.engine.workers import Map
 from elmofire.formats.config import HIGHWAYS, BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
 
@@ -78,7 +79,7 @@ def _matrices(config: BilmConfig, precision: str) -> Iterator[tuple[str, str, st
     parts = HIGHWAYS[encoder.highway]
     products = [f"encoder.highways.{k}.{part}" for k in range(encoder.highways) for part in parts]
     for name in [*(products if encoder.filters else []), *(["encoder.projection"] if encoder.projection else [])]:
-        yield name, f"{name}.weight", f"{name}.bias", _encoder_kind(precision), 1
+        yield name, f"{name}.weight", f"{name}.bias", encoder_kind(precision), 1
     for name in [f"{direction}.{k}" for direction in config.directions for k in range(config.layers)]:
         yield f"{name}.input", f"{name}.weight_ih", f"{name}.bias", precision, 4
         yield f"{name}.recurrent", f"{name}.weight_hh", None, precision, 4
@@ -96,7 +97,7 @@ def _let_go(array: NDArray | None) -> None:
         array = array.base
 
 
-def _encoder_kind(precision: str) -> str:
+def encoder_kind(precision: str) -> str:
     return "int8" if precision == "int8" else "float32"  # int16 would gain little there, and is the LSTM's
 
 
@@ -128,7 +129,7 @@ class CompiledEncoder:
         self.config = config.encoder
         self._kernels = kernels
         self._arrays = arrays
-        kind, encoder = _encoder_kind(precision), config.encoder
+        kind, encoder = encoder_kind(precision), config.encoder
         self._tables = None
         if encoder.filters:
             if _has_tables(config):
@@ -157,8 +158,9 @@ class CompiledEncoder:
             known = self._tables_of(len(distinct), numbers)
         return self._kernels.spell(ids, lengths, known, tanh=self.config.activation == "tanh")
 
-    def highway(self, k: int, z: Array) -> None:
-        maps = {part: matrix(z) for part, matrix in self._highways[k].items()}
+    def highway(self, k: int, z: Array, each: Map) -> None:
+        parts = self._highways[k]
+        maps = dict(zip(parts, each(lambda matrix: matrix(z), parts.values()), strict=True))
         if self.config.highway == "tied":
             self._kernels.highway(maps["gate"], maps["transform"], z)
         else:
