@@ -19,9 +19,7 @@ from elmofire.engine.compiled.packing import PRECISIONS
 
 REPEATS = 3
 SENTENCES, SINGLES = 200, 20
-SPELLING, ENCODER, INPUT, STEPS, REST = (
-    "characters", "the rest of the encoder", "input gates of the first layer", "steps of the LSTMs", "numpy and Python",
-)  # fmt: skip
+SPELLING, ENCODER, STEPS, REST = "characters", "the rest of the encoder", "LSTMs", "numpy and Python"
 
 
 class Timed:
@@ -30,22 +28,18 @@ class Timed:
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
 
-    def watch(self, kernels: compiled.Kernels, cells: int) -> None:
+    def watch(self, kernels: compiled.Kernels) -> None:
         """Time every call."""
+        for name, part in (("multiply", ENCODER), ("run", STEPS), ("_spell", SPELLING)):
+            kernel = getattr(kernels, name)
+            setattr(kernels, name, kernel._replace(run=self._timed(kernel.run, part)))
+        kernels._highway = self._timed(kernels._highway, ENCODER)
 
-        def part_of_product(matrix: int, *_: object) -> str:
-            return INPUT if compiled._Matrix.from_address(matrix).columns == 4 * cells else ENCODER
-
-        for name, part in (
-            ("multiply", part_of_product), ("_highway", ENCODER), ("_spell", SPELLING), ("run", STEPS),
-        ):  # fmt: skip
-            setattr(kernels, name, self._timed(getattr(kernels, name), part))
-
-    def _timed(self, call: Callable, part: str | Callable[..., str]) -> Callable:
+    def _timed(self, call: Callable, part: str) -> Callable:
         def timed(*arguments: object) -> object:
             began = time.perf_counter()
             result = call(*arguments)
-            self.seconds[part if isinstance(part, str) else part(*arguments)] += time.perf_counter() - began
+            self.seconds[part] += time.perf_counter() - began
             return result
 
         return timed
@@ -66,7 +60,7 @@ def profile(size: str, precision: str, calls: dict[str, list[list[list[str]]]]) 
         elmo = Embedder(weights, device="cpu", precision=precision, threads=1)
     finally:
         compiled.Kernels.__init__ = plain
-    timed.watch(made[-1], weights.config.cells)
+    timed.watch(made[-1])
     for case, batches in calls.items():
         tokens, best = sum(len(sentence) for batch in batches for sentence in batch), None
         for _ in range(REPEATS):
@@ -79,7 +73,7 @@ def profile(size: str, precision: str, calls: dict[str, list[list[list[str]]]]) 
             found = {**timed.seconds, REST: total - sum(timed.seconds.values())}
             best = found if best is None or total < sum(best.values()) else best
         assert best is not None
-        milliseconds = {part: round(1e3 * best[part], 3) for part in (SPELLING, ENCODER, INPUT, STEPS, REST)}
+        milliseconds = {part: round(1e3 * best[part], 3) for part in (SPELLING, ENCODER, STEPS, REST)}
         keep("engine_profile", size=size, precision=precision, case=case, kernels=made[-1].name, tokens=tokens, seed=SEED, repeats=REPEATS, milliseconds=milliseconds)  # fmt: skip
 
 

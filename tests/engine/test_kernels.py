@@ -75,7 +75,7 @@ def test_a_product_is_that_of_float64_short_of_rounding(
     x, w = drawn(rng, rows, depth), drawn(rng, columns, depth)
     bias = drawn(rng, columns) if has_bias else None
     product = x.astype(np.float64) @ w.T.astype(np.float64) + (0 if bias is None else bias)
-    found = packed(kernels, kind, w, bias)(x, clip=clip)
+    found = packed(kernels, kind, w, bias).product(x, clip=clip)()
     assert found.shape == (rows, columns)
     # The bias's own rounding when it is added counts too: it may be much larger than the product.
     bound = rounding(kind, x, w, LEVELS.get(instruction_set, 127)) + (0 if bias is None else 2e-7 * np.abs(bias))
@@ -88,7 +88,7 @@ def test_sums_longer_than_a_kernel_takes_at_once_do_not_overflow(instruction_set
     x, w = np.full((2, 40000), 3.0, np.float32), np.full((3, 40000), -2.0, np.float32)
     x[1] *= -1
     x[:, 0] = 0  # so that int8 has a range
-    found = packed(kernels, kind, w)(x)
+    found = packed(kernels, kind, w).product(x)()
     np.testing.assert_allclose(found, x.astype(np.float64) @ w.T, rtol=2e-5)
 
 
@@ -97,19 +97,19 @@ def test_sums_longer_than_a_kernel_takes_at_once_do_not_overflow(instruction_set
 def test_rows_and_columns_of_one_value_multiply_to_what_they_should(instruction_set, kind, value):
     kernels = kernels_for(instruction_set)
     x, w = np.full((3, 9), value, np.float32), np.full((5, 9), 0.5, np.float32)
-    np.testing.assert_allclose(packed(kernels, kind, w)(x), x @ w.T, rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(packed(kernels, kind, w).product(x)(), x @ w.T, rtol=1e-5, atol=1e-30)
     w[2] = 0
-    np.testing.assert_allclose(packed(kernels, kind, w)(x), x @ w.T, rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(packed(kernels, kind, w).product(x)(), x @ w.T, rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_multiplied_alike_whatever_rows_are_beside_it(instruction_set, kind):
     kernels, rng = kernels_for(instruction_set), np.random.default_rng(0)
     x, w = drawn(rng, 29, 300), drawn(rng, 70, 300)
-    product = packed(kernels, kind, w)
-    together = product(x)
+    matrix = packed(kernels, kind, w)
+    together = matrix.product(x)()
     for n in (1, 2, 3, 5, 7, 12):
-        np.testing.assert_array_equal(product(x[:n]), together[:n])
+        np.testing.assert_array_equal(matrix.product(x[:n])(), together[:n])
 
 
 @pytest.mark.parametrize("tanh", [False, True])
@@ -127,7 +127,8 @@ def test_tables_give_the_largest_response_over_all_positions(instruction_set, ta
     lengths = rng.integers(0, columns + 1, words)
     ids = np.where(np.arange(columns) < lengths[:, None], rng.integers(0, 10, (words, columns)), 10).astype(np.int32)
     known = Tables(11, *np.array(banks, dtype=np.int64).T.copy(), tables(kernels, characters, filters), bias)
-    found = kernels.spell(ids, lengths, known, tanh=tanh)
+    found = kernels.spell(ids, lengths, known.halves(kernels.panel), tanh=tanh)
+    np.testing.assert_array_equal(kernels.spell(ids, lengths, [known], tanh=tanh), found)
     expected = []
     for bank in filters:
         width = bank.shape[2]
@@ -143,7 +144,7 @@ def test_a_character_that_is_not_in_the_tables_is_refused(instruction_set):
     known = Tables(3, np.array([1]), np.array([2]), np.zeros(3 * kernels.panel, np.float32), np.zeros(2, np.float32))
     for wrong in (3, -1):
         with pytest.raises(IndexError, match="0 to 2"):
-            kernels.spell(np.array([[0, wrong]], np.int32), np.array([2]), known, tanh=False)
+            kernels.spell(np.array([[0, wrong]], np.int32), np.array([2]), [known], tanh=False)
 
 
 @settings(max_examples=25, deadline=None)
@@ -159,32 +160,24 @@ def test_a_highway_lets_through_what_its_gate_holds_back(instruction_set, rows, 
 
 
 def test_the_functions_of_the_gates_are_exact_everywhere(instruction_set):
-    """One cell without weights: gates as given, memory as given."""
+    """One cell, whose four inputs are its gates."""
     kernels = kernels_for(instruction_set)
+    as_given = packed(kernels, "float32", np.eye(4, dtype=np.float32), parts=4)
     nothing = packed(kernels, "float32", np.zeros((4, 1), np.float32), parts=4)
-    layer = PackedLayer(kernels, nothing, nothing, None, cells=1, cell_clip=None, projection_clip=None)
+    layer = PackedLayer(kernels, as_given, nothing, None, cells=1, cell_clip=None, projection_clip=None)
     values = np.concatenate([np.linspace(-30, 30, 4001), np.geomspace(1e-7, 1, 500), [-1e4, 1e4, 0]])
-    gates = np.zeros((1, len(values), 4, kernels.lanes), np.float32)
-    gates[0, :, 2, 0] = values  # the candidate
-    gates[0, :, [0, 1, 3], 0] = 30  # open
-    found = layer.run(
-        np.array([0, len(values)]),
-        np.zeros((len(values), 1), np.float32),
-        (c := np.zeros((len(values), layer.memory_room), np.float32)),
-        gates=gates.reshape(1, len(values), -1),
-    )
+    starts, h = np.array([0, len(values)]), np.zeros((len(values), 1), np.float32)
+    gates = np.zeros((len(values), 4), np.float32)
+    gates[:, 2] = values  # the candidate
+    gates[:, [0, 1, 3]] = 30  # open
+    found = layer.steps(gates, starts, h, (c := np.zeros((len(values), layer.memory_room), np.float32)))()
     values = values.astype(np.float32).astype(np.float64)
     np.testing.assert_allclose(c[:, 0], np.tanh(values), rtol=6e-7)
     np.testing.assert_allclose(found[:, 0], np.tanh(np.tanh(values)), rtol=1.2e-6)
     gates[:] = 0
-    gates[0, :, 1, 0] = values  # the forget gate of a memory of one
+    gates[:, 1] = values  # the forget gate of a memory of one
     c[:] = 1
-    layer.run(
-        np.array([0, len(values)]),
-        np.zeros((len(values), 1), np.float32),
-        c,
-        gates=gates.reshape(1, len(values), -1),
-    )
+    layer.steps(gates, starts, h, c)()
     np.testing.assert_allclose(c[:, 0], 0.5 + 0.5 * np.tanh(values / 2), atol=4e-7)
 
 
@@ -230,10 +223,9 @@ def test_a_layer_is_that_of_float64_and_takes_gates_or_inputs_alike(
     batch = int(starts[1])
     h, memory = drawn(rng, batch, width, scale=0.5), drawn(rng, batch, cells, scale=0.5)
     distinct, which = drawn(rng, 7, inputs), rng.integers(0, 7, starts[-1])
-    input_matrix = packed(kernels, kind, weights[0], weights[2], parts=4)
     layer = PackedLayer(
         kernels,
-        input_matrix,
+        packed(kernels, kind, weights[0], weights[2], parts=4),
         packed(kernels, kind, weights[1], parts=4),
         packed(kernels, kind, weights[3]) if projected else None,
         cells=cells,
@@ -241,14 +233,16 @@ def test_a_layer_is_that_of_float64_and_takes_gates_or_inputs_alike(
         projection_clip=None if clips[1] == float("inf") else clips[1],
     )
     found = []
-    for source in (
-        {"inputs": distinct[which]},
-        {"gates": input_matrix.by_panels(distinct), "which": which},
-        {"gates": input_matrix.by_panels(distinct[which])},
+    for rows, how in (
+        (distinct[which], {}),
+        (distinct, {"which": which}),
+        (distinct[which], {"stored": 1}),
+        (distinct[which], {"stored": 9}),
+        (distinct[which], {"stored": 10_000}),
     ):
         state = h.copy(), np.full((batch, layer.memory_room), np.nan, np.float32)
         state[1][:, :cells] = memory
-        found.append((layer.run(starts, *state, **source), state[0], state[1][:, :cells]))
+        found.append((layer.steps(rows, starts, *state, **how)(), state[0], state[1][:, :cells]))
     for other in found[1:]:
         for x, y in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(x, y)

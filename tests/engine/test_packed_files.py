@@ -103,7 +103,7 @@ def test_where_no_thread_can_be_started_there_is_no_file(home, model, monkeypatc
 def test_mapped_weights_are_shared_pages_that_nobody_can_write(home, model):
     Engine(load_weights(model))
     engine = Engine(load_weights(model))
-    array = engine._stacks["forward"][0]._input._arrays.packed
+    array = engine._stacks["forward"][0]._layer._matrices[0]._arrays.packed
     assert not array.flags.writeable
     assert array.ctypes.data % 64 == 0
     file = next(home.iterdir())

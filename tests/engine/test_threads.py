@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from models import lively, tiny
 
 from elmofire.engine import Engine, recurrence, workers
 from elmofire.engine.batches import make_pools, token_ids
-from elmofire.engine.compiled import Matrix, library, packing
+from elmofire.engine.compiled import library, packing
+from elmofire.engine.compiled.companion import Companion
 from elmofire.formats.config import HIGHWAYS
 
 CONFIG = tiny(cells=40, projection=12, encoder_width=12)
@@ -30,7 +32,7 @@ def results(engine, depth=None):
 @pytest.fixture(autouse=True)
 def everything_is_worth_a_thread(monkeypatch):
     monkeypatch.setattr("elmofire.engine._WORDS_WORTH_A_THREAD", 1)
-    monkeypatch.setattr("elmofire.engine._BYTES_WORTH_A_THREAD", 0)
+    monkeypatch.setattr("elmofire.engine._FEW_WORDS", 0)
 
 
 @pytest.mark.parametrize("instruction_set", ["numpy", *library.available()])
@@ -53,20 +55,76 @@ def test_compiled_kernels_give_the_same_bits_whatever_the_threads(instruction_se
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.fixture
+def handed_over(monkeypatch):
+    """The pairs of calls that an engine has made by way of its companion."""
+    pairs, plain = [], Companion._both
+    monkeypatch.setattr(Companion, "_both", lambda self, *pair: pairs.append(pair) or plain(self, *pair))
+    return pairs
+
+
 @pytest.mark.parametrize("instruction_set", library.available())
 @pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
 @pytest.mark.parametrize("highway", HIGHWAYS)
-def test_the_matrices_of_a_highway_are_shared_out_where_words_are_few(monkeypatch, instruction_set, precision, highway):
-    monkeypatch.setattr("elmofire.engine._WORDS_WORTH_A_THREAD", len(TOKENS))
+def test_few_words_are_encoded_by_two_threads_that_share_each_product(
+    monkeypatch, handed_over, instruction_set, precision, highway
+):
+    monkeypatch.setattr("elmofire.engine._FEW_WORDS", len(TOKENS))
     config = tiny(cells=40, projection=12, encoder_width=12, encoder_highway=highway)
     weights = lively(config, seed=5)
     ids = token_ids(TOKENS, config, None, weights.alphabet)
     settings = {"precision": precision, "instruction_set": instruction_set}
     expected = Engine(weights, threads=1, **settings).encode(ids)
-    multiply, threads = Matrix.__call__, set()
-    monkeypatch.setattr(Matrix, "__call__", lambda *given: threads.add(threading.get_ident()) or multiply(*given))
-    np.testing.assert_array_equal(Engine(weights, threads=3, **settings).encode(ids), expected)
-    assert (len(threads) > 1) == (len(HIGHWAYS[highway]) > 1)
+    assert not handed_over
+    engine = Engine(weights, threads=2, **settings)
+    for _ in range(20):
+        np.testing.assert_array_equal(engine.encode(ids), expected)
+    kernels = {pair[0].kernel.number for pair in handed_over}
+    assert kernels >= ({0} if len(HIGHWAYS[highway]) > 1 else set())
+    assert len(handed_over) % 20 == 0
+
+
+@pytest.mark.parametrize("instruction_set", library.available())
+@pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
+def test_directions_of_a_short_pool_keep_step_and_give_the_same_bits(handed_over, instruction_set, precision):
+    settings = {"precision": precision, "instruction_set": instruction_set}
+    alone, engine = Engine(WEIGHTS, threads=1, **settings), Engine(WEIGHTS, threads=2, **settings)
+    vectors = alone.encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+    rng = np.random.default_rng(3)
+    for length in (1, 2, 17, 40):
+        pools = make_pools([rng.integers(0, len(TOKENS), length), rng.integers(0, len(TOKENS), 5)], 1000)
+        for x, y in zip(next(alone.run(vectors, pools)), next(engine.run(vectors, pools)), strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert len(handed_over) == 4 * CONFIG.layers
+
+
+@pytest.mark.skipif(not library.available(), reason="no compiled kernels on this machine")
+def test_whoever_finds_the_companion_taken_makes_both_calls():
+    """Several threads embed short pools with one engine; each gets what it would alone."""
+    alone, engine = Engine(WEIGHTS, threads=1), Engine(WEIGHTS, threads=2)
+    vectors = alone.encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+    rng = np.random.default_rng(4)
+    pools = [make_pools([rng.integers(0, len(TOKENS), 20)], 1000) for _ in range(60)]
+    expected = [np.concatenate(next(alone.run(vectors, pool)), axis=1) for pool in pools]
+    with ThreadPoolExecutor(4) as callers:
+        found = list(callers.map(lambda pool: np.concatenate(next(engine.run(vectors, pool)), axis=1), pools))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.skipif(not library.available(), reason="no compiled kernels on this machine")
+def test_without_a_thread_for_the_companion_the_caller_makes_all_calls(monkeypatch, handed_over):
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    engine = Engine(WEIGHTS, threads=2)
+    vectors = Engine(WEIGHTS, threads=1).encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+    pools = make_pools([np.arange(9)], 1000)
+    expected = next(Engine(WEIGHTS, threads=1).run(vectors, pools))
+    for x, y in zip(next(engine.run(vectors, pools)), expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert handed_over
 
 
 @pytest.mark.parametrize("instruction_set", library.available())
@@ -130,10 +188,16 @@ def test_whoever_stops_reading_stops_the_run():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
     engine = Engine(WEIGHTS, threads=2)
-    expected = results(engine)
+    short = make_pools([np.arange(9)], 1000)
+
+    def both(engine):  # by a companion, and by workers
+        vectors = engine.encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+        return [np.concatenate(next(engine.run(vectors, short)), axis=1), *results(engine)]
+
+    expected = both(engine)
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
-        same = all(np.array_equal(x, y) for x, y in zip(results(engine), expected, strict=True))
+        same = all(np.array_equal(x, y) for x, y in zip(both(engine), expected, strict=True))
         os.write(writer, b"same" if same else b"different")
         os._exit(0)
     os.close(writer)
@@ -167,12 +231,14 @@ def test_where_the_system_gives_fewer_threads_they_do_the_work_or_there_is_an_er
 
 
 def test_threads_end_with_their_engine():
+    others = set(threading.enumerate())
     engine = Engine(WEIGHTS, threads=2)
-    results(engine)
-    before = [thread for thread in threading.enumerate() if thread.name.startswith("elmofire_")]
+    next(engine.run(results(engine)[0][:9, :12].copy(), make_pools([np.arange(9)], 1000)))
+    started = {thread for thread in threading.enumerate() if thread.name.startswith("elmofire_")} - others
+    assert len(started) == 3 if library.available() else 2  # a companion beside the workers
     del engine
     ends = time.monotonic() + 10
-    while sum(thread.is_alive() for thread in before) > len(before) - 2:
+    while any(thread.is_alive() for thread in started):
         assert time.monotonic() < ends
         time.sleep(0.01)
 

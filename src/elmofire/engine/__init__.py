@@ -1,6 +1,5 @@
 """The model on a CPU, without torch. `Engine` encodes distinct tokens, and runs pools of sentences over them."""
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -9,20 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.batches import Pool
-from elmofire.engine.compiled import floats, kernels_for, packed_files, packing
+from elmofire.engine.compiled import kernels_for, packed_files, packing
+from elmofire.engine.compiled.calls import floats
+from elmofire.engine.compiled.companion import Companion
 from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.engine.mixing import Layers, Mix
-from elmofire.engine.recurrence import Carried, Layer, NumpyLayer, run_stack
+from elmofire.engine.recurrence import Carried, Direction, Layer, NumpyLayer, run_stacks
 from elmofire.engine.spill import room
 from elmofire.engine.state import State
-from elmofire.engine.workers import Workers, one_by_one, usable_cores
+from elmofire.engine.workers import AtOnce, Workers, one_by_one, usable_cores
 from elmofire.errors import InputError
-from elmofire.formats.config import FORWARD, BilmConfig, tensor_shapes
+from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
 
 _WORDS_WORTH_A_THREAD = 16  # for fewer, the weights are read anew for too little
-# Of the weights that its rows meet, one by one: for less, waking a thread takes longer than it saves.
-_BYTES_WORTH_A_THREAD = 32 << 20
+_FEW_WORDS = 512  # for which two threads share each product, and with it the weights, rather than the words
+_FEW_TOKENS = 1024  # of a pool alone, whose directions keep step: for more, Python's share is worth a thread for each
 
 
 class Engine:
@@ -74,17 +75,15 @@ class Engine:
             self._stacks = {way: [packing.CompiledLayer(*how, way, k) for k in layers] for way, layers in stacks}
         self.threads = threads or (1 if kernels is None else usable_cores())
         self._workers = Workers(self.threads)
-        self._bytes_a_word = config.encoder.filter_count**2 * packing.PRECISIONS[packing.encoder_kind(precision)]
-        self._bytes_a_row = _weights_of_a_direction(config) * packing.PRECISIONS[precision]
+        self._companion = Companion(kernels) if kernels is not None and self.threads > 1 else None
         self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if config.head else None
 
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
         parts = min(self.threads, len(ids) // _WORDS_WORTH_A_THREAD)
-        if parts > 1:
+        if parts > 2 or (parts > 1 and len(ids) > _FEW_WORDS):
             return np.concatenate(self._workers.map(self._encoder, np.array_split(ids, parts)))
-        matrices_apart = self.threads > 1 and len(ids) * self._bytes_a_word >= _BYTES_WORTH_A_THREAD
-        return self._encoder(ids, self._workers.map if matrices_apart else one_by_one)
+        return self._encoder(ids, self._companion or one_by_one)
 
     def by_sentence(
         self, vectors: Array, pools: Sequence[Pool], mix: Mix, *, state: State | None = None
@@ -108,16 +107,17 @@ class Engine:
         try:
             for pool in pools:
                 layers = [room((len(pool.tokens), width)) for width in self.config.layer_widths[: depth + 1]]
-                tasks = [(direction, vectors, pool, layers, state) for direction in self.config.directions]
-                if self.threads == 1 or (alone and len(pool.tokens) * self._bytes_a_row < _BYTES_WORTH_A_THREAD):
-                    for task in tasks:
-                        self._run_direction(*task)
+                ways = self.config.directions
+                if alone and self._companion and len(pool.tokens) <= _FEW_TOKENS:
+                    self._run_directions(ways, vectors, pool, layers, state, self._companion)
                     yield layers
-                elif alone:
-                    self._workers.map(lambda task: self._run_direction(*task), tasks)
+                elif self.threads == 1:
+                    for way in ways:
+                        self._run_directions([way], vectors, pool, layers, state)
                     yield layers
                 else:
-                    running.append((layers, [self._workers.start(self._run_direction, *task) for task in tasks]))
+                    tasks = [([way], vectors, pool, layers, state) for way in ways]
+                    running.append((layers, [self._workers.start(self._run_directions, *task) for task in tasks]))
                     if len(running) * len(tasks) > self.threads:
                         yield _finished(*running.popleft())
             while running:
@@ -127,19 +127,32 @@ class Engine:
                 for future in futures:
                     future.cancel()
 
-    def _run_direction(self, direction: str, vectors: Array, pool: Pool, layers: Layers, state: State | None) -> None:
-        """Write this direction's half of all layers."""
-        stack = self._stacks[direction][: len(layers) - 1]
-        half = self.config.directions.index(direction)
-        carried = self._carried(stack, pool, half, state)
-        for rows, found in run_stack(stack, pool, vectors, backward=direction != FORWARD, carried=carried):
-            for layer, half_layer in zip(layers, found, strict=True):
-                width = half_layer.shape[1]
-                layer[rows, half * width : (half + 1) * width] = half_layer
+    def _run_directions(
+        self,
+        ways: Sequence[str],
+        vectors: Array,
+        pool: Pool,
+        layers: Layers,
+        state: State | None,
+        at_once: AtOnce = one_by_one,
+    ) -> None:
+        """Write these directions' halves of all layers."""
+        stacks = [self._stacks[way][: len(layers) - 1] for way in ways]
+        halves = [self.config.directions.index(way) for way in ways]
+        directions = [
+            Direction(stack, way != FORWARD, self._carried(stack, pool, half, state))
+            for way, stack, half in zip(ways, stacks, halves, strict=True)
+        ]
+        for found in run_stacks(directions, pool, vectors, at_once):
+            for half, (rows, half_layers) in zip(halves, found, strict=True):
+                for layer, half_layer in zip(layers, half_layers, strict=True):
+                    width = half_layer.shape[1]
+                    layer[rows, half * width : (half + 1) * width] = half_layer
         if state is not None:
-            for k, (h, c) in enumerate(carried):
-                hidden, memory = self._places(k, pool, half)
-                state.hidden[hidden], state.memory[memory] = h, c[:, : self.config.cells]
+            for half, direction in zip(halves, directions, strict=True):
+                for k, (h, c) in enumerate(direction.carried):
+                    hidden, memory = self._places(k, pool, half)
+                    state.hidden[hidden], state.memory[memory] = h, c[:, : self.config.cells]
 
     def _carried(self, stack: Sequence[Layer], pool: Pool, half: int, state: State | None) -> Carried:
         carried: Carried = []
@@ -169,12 +182,6 @@ class Engine:
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits
-
-
-def _weights_of_a_direction(config: BilmConfig) -> int:
-    """How many numbers a row meets on its way through one direction."""
-    stack = f"{config.directions[0]}."
-    return sum(math.prod(shape) for name, shape in tensor_shapes(config).items() if name.startswith(stack))
 
 
 def _finished(layers: Layers, futures: list[Future[None]]) -> Layers:

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.workers import Map, one_by_one
+from elmofire.engine.workers import AtOnce, one_by_one
 from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.formats.weights import Array, Weights
 
@@ -20,12 +20,12 @@ class EncoderProducts(Protocol):
         """Rows of the word table (n, word_dim)."""
         ...
 
-    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+    def filtered(self, ids: NDArray, lengths: NDArray, at_once: AtOnce) -> Array:
         """Character ids (n, W), of which `lengths` come before the padding -> pooled responses, through their function (n, filters)."""
         ...
 
-    def highway(self, k: int, z: Array, each: Map) -> None:
-        """Highway k over (n, filters), in place; `each` calls a function for each of its matrices."""
+    def highway(self, k: int, z: Array, at_once: AtOnce) -> None:
+        """Highway k over (n, filters), in place; the products with its matrices may be made at once."""
         ...
 
     def projected(self, z: Array) -> Array:
@@ -40,26 +40,26 @@ class Encoder:
         self.config = config
         self._products = products
 
-    def __call__(self, ids: NDArray, each: Map = one_by_one) -> Array:
-        """Token ids as `token_ids` makes them (n, columns) -> (n, E). `each` may use threads, for the matrices of a highway."""
+    def __call__(self, ids: NDArray, at_once: AtOnce = one_by_one) -> Array:
+        """Token ids as `token_ids` makes them (n, columns) -> (n, E)."""
         out = np.empty((len(ids), self.config.width), dtype=np.float32)
         characters = ids[:, 1 if self.config.words else 0 :]
         lengths = spelled_lengths(characters) if self.config.filters else np.zeros(len(ids), dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
         for first in range(0, len(order), self._products.chunk_words):
             rows = order[first : first + self._products.chunk_words]
-            out[rows] = self._chunk(ids[rows], characters[rows], lengths[rows], each)
+            out[rows] = self._chunk(ids[rows], characters[rows], lengths[rows], at_once)
         return out
 
-    def _chunk(self, ids: NDArray, characters: NDArray, lengths: NDArray, each: Map) -> Array:
+    def _chunk(self, ids: NDArray, characters: NDArray, lengths: NDArray, at_once: AtOnce) -> Array:
         features: list[Array] = []
         if self.config.words:
             words = self._products.words(np.maximum(ids[:, 0] - 1, 0))
             features.append(np.where(ids[:, :1] > 0, words, np.float32(0)))
         if self.config.filters:
-            z = self._products.filtered(characters, lengths)
+            z = self._products.filtered(characters, lengths, at_once)
             for k in range(self.config.highways):
-                self._products.highway(k, z, each)
+                self._products.highway(k, z, at_once)
             features.append(z)
         z = np.concatenate(features, axis=1) if len(features) > 1 else features[0]
         return self._products.projected(z) if self.config.projection else z
@@ -102,7 +102,7 @@ class NumpyEncoder:
     def words(self, rows: NDArray) -> Array:
         return self._words[rows]
 
-    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+    def filtered(self, ids: NDArray, lengths: NDArray, at_once: AtOnce) -> Array:
         # All windows that lie in the padding are alike: one of them, behind the longest word, stands for the rest.
         widest = max(width for width, _ in self.config.filters)
         embedded = self._characters[ids[:, : int(lengths.max()) + widest]]  # (n, positions, character_dim)
@@ -111,10 +111,10 @@ class NumpyEncoder:
         z += self._filter_bias  # constant over positions, so after the maximum
         return np.maximum(z, 0, out=z) if self.config.activation == "relu" else np.tanh(z, out=z)
 
-    def highway(self, k: int, z: Array, each: Map) -> None:
-        parts = self._highways[k]
-        found = each(lambda one: z @ one[0].T + one[1], parts.values())
-        pass_highway(dict(zip(parts, found, strict=True)), z)
+    def highway(self, k: int, z: Array, at_once: AtOnce) -> None:
+        # One by one: numpy's products take the cores that they want by themselves.
+        maps = {part: z @ weight.T + bias for part, (weight, bias) in self._highways[k].items()}
+        pass_highway(maps, z)
 
     def projected(self, z: Array) -> Array:
         return z @ self._projection[0].T + self._projection[1]

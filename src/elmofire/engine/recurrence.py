@@ -1,6 +1,7 @@
-"""The LSTM layers of one direction over a pool, a window of steps at a time. A layer's arithmetic is numpy's or compiled."""
+"""The LSTM layers over a pool, a window of steps at a time. A layer's arithmetic is numpy's or compiled."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints, Pool
 from elmofire.engine.encoder import sigmoid
+from elmofire.engine.workers import AtOnce, one_by_one
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array, Weights
 
@@ -31,8 +33,8 @@ class Layer(Protocol):
         """Columns of c, of which the first are the cells."""
         ...
 
-    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
-        """Steps over the rows `starts[0]` .. `starts[-1]` -> their outputs (rows, P). `h` and `c` (B, ..) are moved on in place.
+    def steps(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Callable[[], Array]:
+        """A call for the steps over the rows `starts[0]` .. `starts[-1]`: outputs (rows, P), `h` and `c` (B, ..) moved on in place.
 
         Row r, counted from `starts[0]`, has the input `inputs[which[r]]`, or `inputs[r]` without `which`: where rows share an
         input, its part of the gates is computed once.
@@ -40,31 +42,54 @@ class Layer(Protocol):
         ...
 
 
-def run_stack(
-    stack: Sequence[Layer], pool: Pool, vectors: Array, *, backward: bool, carried: Carried
-) -> Iterator[tuple[NDArray | slice, list[Array]]]:
-    """Window by window, the pool's rows and what all layers give for them, inputs (layer 0) first.
+class Direction(NamedTuple):
+    """The layers of one direction, and their state."""
 
-    Row r's input is `vectors[pool.tokens[r]]`. The state goes on from window to window, so that memory is a window's.
+    stack: Sequence[Layer]
+    backward: bool
+    carried: Carried
+
+
+class _Window:
+    """Some steps of one direction on their way up the layers."""
+
+    def __init__(self, direction: Direction, pool: Pool, starts: Ints, vectors: Array) -> None:
+        rows = slice(int(starts[0]), int(starts[-1]))
+        self.rows = pool.mirror[rows] if direction.backward else rows
+        self.layers = [vectors[tokens := pool.tokens[self.rows]]]
+        self._direction, self._starts = direction, starts
+        self._inputs, self._which = self.layers[0], None
+        if direction.stack:  # the first layer's input gates, once for each distinct token
+            distinct, self._which = np.unique(tokens, return_inverse=True)
+            self._inputs = vectors[distinct]
+
+    def steps(self, k: int) -> Callable[[], Array]:
+        """The call of layer k, the one above those that have passed."""
+        h, c = self._direction.carried[k]
+        return self._direction.stack[k].steps(self._inputs, self._which, self._starts, h, c)
+
+    def passed(self, k: int, outputs: Array) -> None:
+        if self._direction.stack[k].residual:
+            outputs += self.layers[-1]
+        self.layers.append(outputs)
+        self._inputs, self._which = outputs, None
+
+
+def run_stacks(
+    directions: Sequence[Direction], pool: Pool, vectors: Array, at_once: AtOnce = one_by_one
+) -> Iterator[list[tuple[NDArray | slice, list[Array]]]]:
+    """Window by window, for each direction the pool's rows and what all layers give for them, inputs (layer 0) first.
+
+    Row r's input is `vectors[pool.tokens[r]]`. The state goes on from window to window, so that memory is a window's. Directions
+    keep step, so that the calls of a layer can be made at once.
     """
     for first, last in pool.windows(_WINDOW_ROWS):
         starts = pool.starts[first : last + 1]
-        rows = slice(int(starts[0]), int(starts[-1]))
-        if backward:
-            rows = pool.mirror[rows]
-        tokens = pool.tokens[rows]
-        layers = [vectors[tokens]]
-        inputs, which = layers[0], None
-        if stack:  # the first layer's input gates, once for each distinct token
-            distinct, which = np.unique(tokens, return_inverse=True)
-            inputs = vectors[distinct]
-        for layer, (h, c) in zip(stack, carried, strict=True):
-            outputs = layer.run(inputs, which, starts, h, c)
-            if layer.residual:
-                outputs += layers[-1]
-            layers.append(outputs)
-            inputs, which = outputs, None
-        yield rows, layers
+        windows = [_Window(direction, pool, starts, vectors) for direction in directions]
+        for k in range(len(directions[0].stack)):
+            for window, outputs in zip(windows, at_once([window.steps(k) for window in windows]), strict=True):
+                window.passed(k, outputs)
+        yield [(window.rows, window.layers) for window in windows]
 
 
 class NumpyLayer(NamedTuple):
@@ -95,7 +120,10 @@ class NumpyLayer(NamedTuple):
     def memory_room(self) -> int:
         return len(self.bias) // 4
 
-    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
+    def steps(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Callable[[], Array]:
+        return partial(self._run, inputs, which, starts, h, c)
+
+    def _run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
         gates = inputs @ self.weight_ih.T
         gates += self.bias
         starts = starts - starts[0]

@@ -7,10 +7,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from elmofire.formats.weights import Array
+
 A = TypeVar("A")
 T = TypeVar("T")
 
-Map = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]  # a function of every item
+AtOnce = Callable[[Iterable[Callable[[], Array]]], list[Array]]  # what calls give that need not wait for each other
 
 _Tasks = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]  # None: no more
 
@@ -22,9 +24,9 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def one_by_one(function: Callable[[A], T], items: Iterable[A]) -> list[T]:
-    """What `Workers.map` does, on the calling thread alone."""
-    return [function(item) for item in items]
+def one_by_one(calls: Iterable[Callable[[], Array]]) -> list[Array]:
+    """Calls that could be made at once, made on the calling thread alone."""
+    return [call() for call in calls]
 
 
 class Workers:

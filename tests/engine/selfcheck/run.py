@@ -42,7 +42,17 @@ def main() -> int:
                 print(f"{name}: not run: {library.missing()[name]}")
                 continue
             program = Path(aside) / name
-            compile_it = [*compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", *flags, f"-I{build.SOURCES}"]
+            compile_it = [
+                *compiler,
+                "-std=gnu11",
+                "-O2",
+                "-pthread",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                *flags,
+                f"-I{build.SOURCES}",
+            ]
             subprocess.run([*compile_it, PROGRAM, file, f"-Wl,-rpath,{folder}", "-lm", "-o", program], check=True)
             done = subprocess.run([*emulator, program])
             if done.returncode:

@@ -6,9 +6,11 @@
 #include "kernels.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *KIND[] = {"float32", "int16", "int8"};
 static const int MOST[] = {0, 2047, 127}; /* the largest integer of a weight */
@@ -125,8 +127,9 @@ static void check_multiply(int64_t kind, int64_t rows, int64_t depth, int64_t co
     float limit = whole(0, 1) ? 0.7f : INFINITY;
     packed_matrix m = pack(kind, 1, columns, depth, (int)whole(0, 1));
     float *x = some((rows - 1) * x_stride + depth, 1), *out = empty(by_panels ? panels * rows * panel_size : rows * columns);
-    void *scratch = room(elmofire_multiply_scratch(&m.matrix, rows));
-    elmofire_multiply(&m.matrix, rows, x, x_stride, out, row_stride, panel_stride, limit, scratch);
+    elmofire_product product = {&m.matrix, rows, x, x_stride, out, row_stride, panel_stride, limit, 0};
+    void *scratch = product.scratch = room(elmofire_multiply_scratch(&product));
+    elmofire_multiply(&product);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t n = 0; n < columns; n++) {
             double sum = m.bias ? m.bias[n] : 0, bound = product_bound(kind, depth, x + r * x_stride, m.source + n * depth, sum);
@@ -144,7 +147,7 @@ static void check_multiply(int64_t kind, int64_t rows, int64_t depth, int64_t co
 /* Where gate g of cell n is in a packed row of gates. */
 static int64_t place(int64_t n, int64_t g, int64_t rows) { return n / lanes * rows * panel_size + g * lanes + n % lanes; }
 
-enum source { BY_ROW, BY_INDEX, ON_THE_WAY }; /* of the inputs' share of the gates */
+enum source { SOME_AHEAD, BY_INDEX, ON_THE_WAY }; /* when the inputs' share of the gates is computed */
 
 static void check_run(int64_t kind, int64_t batch, int64_t steps, int64_t cells, int64_t width, int projected, enum source source)
 {
@@ -164,21 +167,17 @@ static void check_run(int64_t kind, int64_t batch, int64_t steps, int64_t cells,
         starts[t + 1] = starts[t] + active;
         active = whole(1, active);
     }
-    int64_t rows = starts[steps] - starts[0], gate_rows = source == BY_INDEX ? whole(1, 40) : rows;
+    int64_t rows = starts[steps] - starts[0], distinct = source == BY_INDEX ? whole(1, 40) : rows;
     if (source == BY_INDEX) {
         which = room(rows * 8);
         for (int64_t r = 0; r < rows; r++)
-            which[r] = whole(0, gate_rows - 1);
+            which[r] = whole(0, distinct - 1);
     }
-    float *inputs = source == ON_THE_WAY ? some(rows * depth, 1) : 0;
-    float *gates = source == ON_THE_WAY ? 0 : empty(pieces(cells, lanes) * gate_rows * panel_size);
+    float *inputs = some(distinct * depth, 1);
     float *h = some(batch * width, 0.5), *c = empty(batch * c_stride), *out = empty(rows * width);
-    for (int64_t n = 0; n < cells; n++) {
-        for (int64_t k = 0; k < gate_rows * 4 && gates; k++)
-            gates[place(n, k % 4, gate_rows) + k / 4 * panel_size] = (float)(2 * uniform());
+    for (int64_t n = 0; n < cells; n++)
         for (int64_t r = 0; r < batch; r++)
             c[r * c_stride + n] = (float)(2 * uniform());
-    }
     double *hidden = room(batch * width * 8), *memory = room(batch * cells * 8), *outputs = room(rows * width * 8);
     double *made = room(cells * 8);
     for (int64_t k = 0; k < batch * width; k++)
@@ -190,12 +189,9 @@ static void check_run(int64_t kind, int64_t batch, int64_t steps, int64_t cells,
             for (int64_t n = 0; n < cells; n++) {
                 double gate[4];
                 for (int64_t g = 0; g < 4; g++) {
-                    if (gates)
-                        gate[g] = gates[place(n, g, gate_rows) + (which ? which[row] : row) * panel_size];
-                    else
-                        gate[g] = input.bias[place(n, g, 1)];
-                    for (int64_t k = 0; k < depth && inputs; k++)
-                        gate[g] += (double)inputs[row * depth + k] * input.source[(g * cells + n) * depth + k];
+                    gate[g] = input.bias[place(n, g, 1)];
+                    for (int64_t k = 0; k < depth; k++)
+                        gate[g] += (double)inputs[(which ? which[row] : row) * depth + k] * input.source[(g * cells + n) * depth + k];
                     for (int64_t k = 0; k < width; k++)
                         gate[g] += hidden[r * width + k] * recurrent.source[(g * cells + n) * width + k];
                 }
@@ -211,8 +207,10 @@ static void check_run(int64_t kind, int64_t batch, int64_t steps, int64_t cells,
             }
         }
 
-    void *scratch = room(elmofire_run_scratch(&layer, batch));
-    elmofire_run(&layer, steps, starts, inputs, gates, gate_rows, which, h, c, c_stride, out, scratch);
+    int64_t stored = source == SOME_AHEAD ? whole(1, 30) : 0;
+    elmofire_steps work = {&layer, steps, starts, inputs, which, distinct, stored, h, c, c_stride, out, 0};
+    void *scratch = work.scratch = room(elmofire_run_scratch(&work));
+    elmofire_run(&work);
     for (int64_t k = 0; k < rows * width; k++)
         compare("outputs of run", kind, out[k], outputs[k], allowed[kind]);
     for (int64_t k = 0; k < batch * width; k++)
@@ -222,7 +220,7 @@ static void check_run(int64_t kind, int64_t batch, int64_t steps, int64_t cells,
     release(&input);
     release(&recurrent);
     release(&projection);
-    void *all[] = {starts, which, inputs, gates, h, c, out, hidden, memory, outputs, made, scratch};
+    void *all[] = {starts, which, inputs, h, c, out, hidden, memory, outputs, made, scratch};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         free(all[k]);
 }
@@ -249,7 +247,8 @@ static void check_spell(int64_t words, int64_t columns, int64_t banks)
         for (int64_t n = 0; n < counts[b]; n++)
             for (int64_t k = 0; k < widths[b] * characters; k++)
                 TABLE(b, n, k / characters, k % characters) = (float)uniform();
-    elmofire_spell(words, columns, ids, lengths, characters, banks, widths, counts, tables, bias, use_tanh, out, filters + 3);
+    elmofire_spell(&(elmofire_words){words, columns, ids, lengths, characters, banks, widths, counts, tables, bias, use_tanh, out,
+                                     filters + 3});
     int64_t filter = first = 0;
     for (int64_t b = 0; b < banks; first += pieces(counts[b], panel_size) * panel_size * widths[b] * characters, b++)
         for (int64_t n = 0; n < counts[b]; n++, filter++)
@@ -286,6 +285,51 @@ static void check_highway(int64_t rows, int64_t width)
     free(expected);
 }
 
+static void *companion_thread(void *memory)
+{
+    elmofire_companion_wait(memory);
+    return 0;
+}
+
+/* Pairs of products, now in quick succession and now so far apart that the companion falls asleep; without one too. */
+static void check_both(int64_t trials, int with_companion)
+{
+    pthread_t thread;
+    void *companion = room(elmofire_companion_bytes());
+    elmofire_companion_ready(companion);
+    if (with_companion && pthread_create(&thread, 0, companion_thread, companion))
+        abort();
+    packed_matrix m = pack(FLOAT32, 1, 40, 300, 1);
+    for (int64_t trial = 0; trial < trials; trial++) {
+        int64_t rows[2] = {whole(1, 40), whole(1, 40)};
+        elmofire_product product[2];
+        float *alone[2];
+        for (int k = 0; k < 2; k++) {
+            product[k] = (elmofire_product){&m.matrix, rows[k], some(rows[k] * 300, 1), 300, empty(rows[k] * 40), 40, panel_size, INFINITY, 0};
+            product[k].scratch = room(elmofire_multiply_scratch(&product[k]));
+            elmofire_multiply(&product[k]);
+            alone[k] = product[k].out;
+            product[k].out = empty(rows[k] * 40);
+        }
+        if (trial % 8 == 0)
+            nanosleep(&(struct timespec){0, whole(0, 2000000)}, 0);
+        elmofire_both(companion, MULTIPLY, &product[0], &product[1]);
+        for (int k = 0; k < 2; k++) {
+            for (int64_t n = 0; n < rows[k] * 40; n++)
+                compare("both", FLOAT32, product[k].out[n], alone[k][n], 0);
+            free((void *)product[k].x);
+            free(product[k].out);
+            free(product[k].scratch);
+            free(alone[k]);
+        }
+    }
+    elmofire_companion_end(companion);
+    if (with_companion)
+        pthread_join(thread, 0);
+    release(&m);
+    free(companion);
+}
+
 int main(void)
 {
     lanes = elmofire_lanes();
@@ -303,6 +347,8 @@ int main(void)
         check_spell(whole(1, 9), whole(1, 20), whole(1, 4));
         check_highway(whole(1, 9), whole(1, 70));
     }
+    check_both(200, 1);
+    check_both(10, 0);
     printf("%s, %d lanes: %ld numbers compared, %ld wrong\n", elmofire_isa(), (int)lanes, compared, wrong);
     return wrong != 0;
 }

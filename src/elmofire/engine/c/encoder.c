@@ -8,17 +8,17 @@
 
 INLINE floats quotient(fraction f) { return f.p / f.q; }
 
-void elmofire_spell(int64_t words, int64_t columns, const int32_t *ids, const int32_t *lengths, int64_t characters,
-                    int64_t banks, const int64_t *widths, const int64_t *counts, const float *tables, const float *bias,
-                    int64_t use_tanh, float *out, int64_t out_stride)
+void elmofire_spell(const elmofire_words *w)
 {
-    for (int64_t bank = 0; bank < banks; bank++) {
-        int64_t width = widths[bank], count = counts[bank], table = characters * PANEL;
+    const float *tables = w->tables, *bias = w->bias;
+    float *out = w->out;
+    for (int64_t bank = 0; bank < w->banks; bank++) {
+        int64_t width = w->widths[bank], count = w->counts[bank], table = w->characters * PANEL;
         /* Panel by panel, so that its tables are in the cache for all words. */
         for (int64_t filter = 0; filter < count; filter += PANEL, tables += width * table)
-            for (int64_t word = 0; word < words; word++) {
-                const int32_t *id = ids + word * columns;
-                int64_t last = MIN((int64_t)lengths[word], columns - width);
+            for (int64_t word = 0; word < w->words; word++) {
+                const int32_t *id = w->ids + word * w->columns;
+                int64_t last = MIN((int64_t)w->lengths[word], w->columns - width);
                 floats best[4];
                 for (int g = 0; g < 4; g++)
                     best[g] = splat(-INFINITY);
@@ -41,9 +41,9 @@ void elmofire_spell(int64_t words, int64_t columns, const int32_t *ids, const in
 #pragma GCC unroll 4
                 for (int g = 0; g < 4; g++) {
                     floats z = best[g] + load(result + g * LANES); /* the bias is the same at all positions */
-                    store(result + g * LANES, use_tanh ? quotient(tanh_fraction(z)) : larger(splat(0.0f), z));
+                    store(result + g * LANES, w->use_tanh ? quotient(tanh_fraction(z)) : larger(splat(0.0f), z));
                 }
-                memcpy(out + word * out_stride + filter, result, wide * sizeof(float));
+                memcpy(out + word * w->out_stride + filter, result, wide * sizeof(float));
             }
         bias += count;
         out += count;

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define ELMOFIRE_ABI 1
+#define ELMOFIRE_ABI 2
 #define EXPORT __attribute__((visibility("default")))
 
 enum kind { FLOAT32, INT16, INT8 };
@@ -49,33 +49,80 @@ EXPORT int elmofire_int8_group(void);
 EXPORT void elmofire_pack(int64_t kind, int64_t parts, int64_t size, int64_t depth, const float *source, void *packed,
                           float *scale, float *sums);
 
-/* Bytes that `elmofire_multiply` and `elmofire_run` need to work in. */
-EXPORT int64_t elmofire_multiply_scratch(const elmofire_matrix *m, int64_t rows);
-EXPORT int64_t elmofire_run_scratch(const elmofire_layer *layer, int64_t rows);
+/* A product: out = x m + bias, clipped. Row r of panel p is at out + r * row_stride + p * panel_stride. */
+typedef struct {
+    const elmofire_matrix *matrix;
+    int64_t rows;
+    const float *x;
+    int64_t x_stride;
+    float *out;
+    int64_t row_stride;
+    int64_t panel_stride;
+    float clip;    /* infinity: none */
+    void *scratch; /* as many bytes as elmofire_multiply_scratch says, whatever stands here then */
+} elmofire_product;
 
-/* out = x m + bias, clipped. Row r of panel p is at out + r * row_stride + p * panel_stride. */
-EXPORT void elmofire_multiply(const elmofire_matrix *m, int64_t rows, const float *x, int64_t x_stride, float *out,
-                              int64_t row_stride, int64_t panel_stride, float clip, void *scratch);
+EXPORT int64_t elmofire_multiply_scratch(const elmofire_product *product);
+EXPORT void elmofire_multiply(const elmofire_product *product);
 
 /* z += sigmoid(gate) * (max(transform, 0) - z), all (rows, width). */
 EXPORT void elmofire_highway(int64_t rows, int64_t width, const float *gate, const float *transform, float *z);
 
-/* The largest response of every filter at any position of a word, plus bias, through tanh or max(., 0).
+/* Words to spell: the largest response of every filter at any position of each, plus bias, through tanh or max(., 0).
 
    `tables` hold for each bank, for each panel of its filters (the last one padded), [offset in the window][character][PANEL].
-   Only windows that start at positions 0..length are looked at. `ids` are (words, columns). */
-EXPORT void elmofire_spell(int64_t words, int64_t columns, const int32_t *ids, const int32_t *lengths, int64_t characters,
-                           int64_t banks, const int64_t *widths, const int64_t *counts, const float *tables,
-                           const float *bias, int64_t use_tanh, float *out, int64_t out_stride);
+   Only windows that start at positions 0..length are looked at. */
+typedef struct {
+    int64_t words;
+    int64_t columns;
+    const int32_t *ids; /* (words, columns) */
+    const int32_t *lengths;
+    int64_t characters;
+    int64_t banks;
+    const int64_t *widths;
+    const int64_t *counts;
+    const float *tables;
+    const float *bias;
+    int64_t use_tanh;
+    float *out; /* (words, out_stride), of which all filters are written */
+    int64_t out_stride;
+} elmofire_words;
+
+EXPORT void elmofire_spell(const elmofire_words *words);
 
 /* Steps of one LSTM layer. Step t has the rows starts[t] - starts[0] .. starts[t + 1] - starts[0] of `out` (rows, width).
 
-   `gates` are the inputs' share of the gates, panel after panel, `gate_rows` rows in each; row r takes row which[r] of them,
-   or r without `which`. Without `gates` they are computed on the way, from `inputs` (rows, the input matrix's depth): a second
-   matrix is then read at every step, but no gates are stored. `h` (batch, width) and `c` (batch, c_stride), whole vectors wide,
-   are the state, moved on in place. */
-EXPORT void elmofire_run(const elmofire_layer *layer, int64_t steps, const int64_t *starts, const float *inputs,
-                         const float *gates, int64_t gate_rows, const int64_t *which, float *h, float *c, int64_t c_stride,
-                         float *out, void *scratch);
+   Row r takes in row r of `inputs` (rows, the input matrix's depth); or with `which`, row which[r] of them, of which there are
+   `distinct`: their share of the gates is then computed once, before the first step. Without `which` it is computed for some
+   steps ahead, of `stored` rows together at most (of one step at least), so that the input matrix is read once for all of them;
+   or, if `stored` is 0, step by step, and then it is stored nowhere. */
+typedef struct {
+    const elmofire_layer *layer;
+    int64_t steps;
+    const int64_t *starts;
+    const float *inputs;
+    const int64_t *which; /* may be null */
+    int64_t distinct;
+    int64_t stored;
+    float *h; /* (batch, width), the state, moved on in place */
+    float *c; /* (batch, c_stride), whole vectors wide, likewise */
+    int64_t c_stride;
+    float *out;
+    void *scratch; /* as many bytes as elmofire_run_scratch says, whatever stands here then */
+} elmofire_steps;
+
+EXPORT int64_t elmofire_run_scratch(const elmofire_steps *steps);
+EXPORT void elmofire_run(const elmofire_steps *steps);
+
+/* Two calls at once: one on the caller's thread, the other on a companion, a thread that waits in elmofire_companion_wait, or
+   here after the first where the companion was not there in time. A companion serves one caller at a time. Its memory, so many
+   bytes, is made ready before all else and lives until elmofire_companion_wait has returned, which it does at the end. */
+enum kernel { MULTIPLY, RUN, SPELL };
+
+EXPORT int64_t elmofire_companion_bytes(void);
+EXPORT void elmofire_companion_ready(void *companion);
+EXPORT void elmofire_companion_wait(void *companion);
+EXPORT void elmofire_companion_end(void *companion);
+EXPORT void elmofire_both(void *companion, int64_t kernel, const void *first, const void *second);
 
 #endif

@@ -37,11 +37,13 @@ void multiply(const elmofire_matrix *m, const operand *x, int64_t rows, float *o
     }
 }
 
-int64_t elmofire_multiply_scratch(const elmofire_matrix *m, int64_t rows) { return operand_bytes(m->kind, rows, m->depth); }
-
-void elmofire_multiply(const elmofire_matrix *m, int64_t rows, const float *x, int64_t x_stride, float *out,
-                       int64_t row_stride, int64_t panel_stride, float limit, void *scratch)
+int64_t elmofire_multiply_scratch(const elmofire_product *p)
 {
-    operand numbers = make_operand(m->kind, rows, m->depth, x, x_stride, scratch);
-    multiply(m, &numbers, rows, out, row_stride, panel_stride, limit);
+    return operand_bytes(p->matrix->kind, p->rows, p->matrix->depth);
+}
+
+void elmofire_multiply(const elmofire_product *p)
+{
+    operand x = make_operand(p->matrix->kind, p->rows, p->matrix->depth, p->x, p->x_stride, p->scratch);
+    multiply(p->matrix, &x, p->rows, p->out, p->row_stride, p->panel_stride, p->clip);
 }

@@ -7,6 +7,7 @@
 #include "vectors.h"
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* Rows to multiply: float32 as they are; integers q that stand for scale * q + offset. */
 typedef struct {

@@ -4,6 +4,7 @@
 #include "kernels.h"
 #include "product.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The gates input, forget, candidate, output of LANES cells -> their new memory, and what the projection reads. */
@@ -20,10 +21,11 @@ INLINE void update_cells(const float *tile, const float *gates, float *c, float 
     store(cell_outputs, o.p * t.p / (o.q * t.q));
 }
 
-/* What the inputs contribute to the gates: stored, or made here. */
+/* What the inputs contribute to the gates: computed before and stored panel after panel, or made here. */
 typedef struct {
-    const float *gates;
-    int64_t gate_rows;
+    float *gates;      /* null: made here, from `rows` */
+    int64_t first;     /* the row that they begin with */
+    int64_t gate_rows; /* in each panel */
     const int64_t *which;
     operand rows;
 } input_source;
@@ -41,7 +43,7 @@ static void advance_cells(const elmofire_layer *layer, const operand *h, int64_t
                 int64_t row = first_row + first + r;
                 start_tile(layer->recurrent, panel, h, first + r, tile + r * PANEL);
                 if (inputs->gates) {
-                    int64_t place = inputs->which ? inputs->which[row] : row;
+                    int64_t place = inputs->which ? inputs->which[row] : row - inputs->first;
                     gates[r] = inputs->gates + (panel * inputs->gate_rows + place) * PANEL;
                     for (int line = 0; line < PANEL; line += 16)
                         __builtin_prefetch(gates[r] + line); /* needed after the product */
@@ -62,40 +64,77 @@ static void advance_cells(const elmofire_layer *layer, const operand *h, int64_t
 /* Whole vectors, and not a power of two, in which rows would push each other out of the cache. */
 static int64_t cell_stride(const elmofire_layer *layer) { return padded(layer->cells, 16) + 16; }
 
-static int64_t cell_bytes(const elmofire_layer *layer, int64_t rows) { return rows * cell_stride(layer) * sizeof(float); }
+static int64_t cell_bytes(const elmofire_layer *layer, int64_t rows)
+{
+    return padded(rows * cell_stride(layer) * sizeof(float), 64);
+}
 
 static int64_t rows_bytes(const elmofire_matrix *m, int64_t rows)
 {
     return m ? padded(operand_bytes(m->kind, rows, m->depth), 64) : 0;
 }
 
-int64_t elmofire_run_scratch(const elmofire_layer *layer, int64_t rows)
+static int64_t widest_step(const elmofire_steps *s) { return s->starts[1] - s->starts[0]; }
+
+/* How many rows' gates are stored at a time. */
+static int64_t gate_rows(const elmofire_steps *s)
 {
-    return cell_bytes(layer, rows) + rows_bytes(layer->input, rows) + rows_bytes(layer->recurrent, rows)
-        + rows_bytes(layer->projection, rows);
+    int64_t rows = s->starts[s->steps] - s->starts[0], most = MAX(s->stored, widest_step(s));
+    return s->which ? s->distinct : s->stored ? MIN(rows, most) : 0;
 }
 
-void elmofire_run(const elmofire_layer *layer, int64_t steps, const int64_t *starts, const float *inputs, const float *gates,
-                  int64_t gate_rows, const int64_t *which, float *h, float *c, int64_t c_stride, float *out, void *scratch)
+static int64_t gate_bytes(const elmofire_steps *s)
 {
+    return gate_rows(s) * padded(s->layer->cells, LANES) * 4 * (int64_t)sizeof(float);
+}
+
+int64_t elmofire_run_scratch(const elmofire_steps *s)
+{
+    int64_t rows = widest_step(s);
+    return gate_bytes(s) + cell_bytes(s->layer, rows) + rows_bytes(s->layer->input, MAX(rows, gate_rows(s)))
+        + rows_bytes(s->layer->recurrent, rows) + rows_bytes(s->layer->projection, rows);
+}
+
+/* The gates of `rows` inputs, of row `first` on. */
+static void store_gates(const elmofire_steps *s, int64_t first, int64_t rows, input_source *source, void *scratch)
+{
+    const elmofire_matrix *input = s->layer->input;
+    operand x = make_operand(input->kind, rows, input->depth, s->inputs + first * input->depth, input->depth, scratch);
+    source->first = first;
+    source->gate_rows = rows;
+    multiply(input, &x, rows, source->gates, PANEL, rows * PANEL, INFINITY);
+}
+
+void elmofire_run(const elmofire_steps *s)
+{
+    const elmofire_layer *layer = s->layer;
     const elmofire_matrix *input = layer->input, *recurrent = layer->recurrent, *projection = layer->projection;
-    int64_t most = starts[1] - starts[0], stride = cell_stride(layer), width = layer->width;
-    float *cell_outputs = scratch;
-    char *for_inputs = (char *)scratch + cell_bytes(layer, most), *for_state = for_inputs + rows_bytes(input, most);
+    int64_t most = widest_step(s), stride = cell_stride(layer), width = layer->width, ready = 0;
+    char *scratch = (char *)s->scratch + gate_bytes(s), *for_inputs = scratch + cell_bytes(layer, most);
+    char *for_state = for_inputs + rows_bytes(input, MAX(most, gate_rows(s)));
     char *for_cells = for_state + rows_bytes(recurrent, most);
-    for (int64_t t = 0; t < steps; t++) {
-        int64_t first = starts[t] - starts[0], rows = starts[t + 1] - starts[t];
-        input_source source = {gates, gate_rows, which, {0, 0, 0, 0}};
-        if (!gates)
-            source.rows = make_operand(input->kind, rows, input->depth, inputs + first * input->depth, input->depth, for_inputs);
-        operand state = make_operand(recurrent->kind, rows, width, h, width, for_state);
-        advance_cells(layer, &state, rows, first, &source, c, c_stride, cell_outputs, stride);
+    float *cell_outputs = (float *)scratch;
+    input_source source = {gate_rows(s) ? s->scratch : 0, 0, 0, s->which, {0, 0, 0, 0}};
+    if (s->which)
+        store_gates(s, 0, s->distinct, &source, for_inputs);
+    for (int64_t t = 0; t < s->steps; t++) {
+        int64_t first = s->starts[t] - s->starts[0], rows = s->starts[t + 1] - s->starts[t];
+        if (!source.gates)
+            source.rows = make_operand(input->kind, rows, input->depth, s->inputs + first * input->depth, input->depth, for_inputs);
+        else if (!s->which && t == ready) {
+            do
+                ready++;
+            while (ready < s->steps && s->starts[ready + 1] - s->starts[t] <= s->stored);
+            store_gates(s, first, s->starts[ready] - s->starts[t], &source, for_inputs);
+        }
+        operand state = make_operand(recurrent->kind, rows, width, s->h, width, for_state);
+        advance_cells(layer, &state, rows, first, &source, s->c, s->c_stride, cell_outputs, stride);
         if (projection) {
             operand cells = make_operand(projection->kind, rows, layer->cells, cell_outputs, stride, for_cells);
-            multiply(projection, &cells, rows, h, width, PANEL, layer->projection_clip);
+            multiply(projection, &cells, rows, s->h, width, PANEL, layer->projection_clip);
         } else
             for (int64_t r = 0; r < rows; r++)
-                memcpy(h + r * width, cell_outputs + r * stride, width * sizeof(float));
-        memcpy(out + first * width, h, rows * width * sizeof(float));
+                memcpy(s->h + r * width, cell_outputs + r * stride, width * sizeof(float));
+        memcpy(s->out + first * width, s->h, rows * width * sizeof(float));
     }
 }

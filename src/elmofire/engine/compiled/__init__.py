@@ -1,45 +1,34 @@
-"""The compiled kernels over numpy arrays. What is declared here is what `c/kernels.h` says, and holds for its ABI number."""
+"""The compiled kernels over numpy arrays."""
 
 import ctypes
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints
+from elmofire.engine.compiled.calls import (
+    INFINITY,
+    Call,
+    Kernel,
+    LayerStruct,
+    MatrixStruct,
+    ProductStruct,
+    StepsStruct,
+    WordsStruct,
+    address,
+    address_or_none,
+    floats,
+    room,
+)
 from elmofire.engine.compiled.library import Library, load
+from elmofire.engine.workers import AtOnce, one_by_one
 from elmofire.formats.weights import Array
 
 KINDS = {"float32": 0, "int16": 1, "int8": 2}
-ALIGNMENT = 64  # bytes: a line of the cache
 
-_INFINITY = float("inf")
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-
-
-class _Matrix(ctypes.Structure):
-    _fields_ = (
-        ("kind", _int),
-        ("depth", _int),
-        ("columns", _int),
-        ("packed", _pointer),
-        ("scale", _pointer),
-        ("sums", _pointer),
-        ("bias", _pointer),
-    )
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        ("cells", _int),
-        ("width", _int),
-        ("input", _pointer),
-        ("recurrent", _pointer),
-        ("projection", _pointer),
-        ("cell_clip", _float),
-        ("projection_clip", _float),
-    )
 
 
 class Packed(NamedTuple):
@@ -58,28 +47,21 @@ class Matrix:
         self.depth, self.columns = depth, columns
         self._kernels = kernels
         self._arrays = arrays  # kept, since C has only their addresses
-        self.struct = _Matrix(KINDS[kind], depth, columns, *map(_address_or_none, arrays))
+        self.struct = MatrixStruct(KINDS[kind], depth, columns, *map(address_or_none, arrays))
         self.address = ctypes.addressof(self.struct)
 
-    def __call__(self, x: Array, *, clip: float = _INFINITY) -> Array:
+    def product(self, x: Array, *, clip: float = INFINITY) -> Call:
         """x (rows, depth) times the matrix, plus its bias: (rows, columns)."""
-        out = floats(len(x), self.columns)
-        return self._multiply(x, out, (self.columns, self._kernels.panel), clip)
+        return self._product(x, floats(len(x), self.columns), (self.columns, self._kernels.panel), clip)
 
-    def by_panels(self, x: Array, out: Array | None = None) -> Array:
-        """The same as (panels, rows, panel), columns padded to whole panels, as layers and tables are laid out."""
-        panel = self._kernels.panel
-        if out is None:
-            out = floats(-(-self.columns // panel), len(x), panel)
-        return self._multiply(x, out, (out.strides[1] // 4, out.strides[0] // 4), _INFINITY)
+    def by_panels(self, x: Array, out: Array) -> Call:
+        """The same as (panels, rows, panel), columns padded to whole panels, as tables are laid out."""
+        return self._product(x, out, (out.strides[1] // 4, out.strides[0] // 4), INFINITY)
 
-    def _multiply(self, x: Array, out: Array, strides: tuple[int, int], clip: float) -> Array:
+    def _product(self, x: Array, out: Array, strides: tuple[int, int], clip: float) -> Call:
         x = np.ascontiguousarray(x, dtype=np.float32)
-        kernels, rows = self._kernels, len(x)
-        scratch = room(kernels.multiply_scratch(self.address, rows))
-        numbers, result, work = _address(x), _address(out), _address(scratch)
-        kernels.multiply(self.address, rows, numbers, self.depth, result, *strides, clip, work)
-        return out
+        work = ProductStruct(self.address, len(x), address(x), self.depth, address(out), *strides, clip)
+        return Call(self._kernels.multiply, work, out, self, x)
 
 
 class Kernels:
@@ -93,16 +75,17 @@ class Kernels:
         self.int8_group = int(handle.elmofire_int8_group())
         bind = lambda name, result, *arguments: ctypes.CFUNCTYPE(result, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
         # Answered at once, with the interpreter's lock held: to let it go is to wait for it behind another thread.
-        ask = lambda name, *arguments: ctypes.PYFUNCTYPE(_int, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
-        self.multiply_scratch = ask("multiply_scratch", _pointer, _int)
-        self.run_scratch = ask("run_scratch", _pointer, _int)
-        self.multiply = bind("multiply", None, _pointer, _int, _pointer, _int, _pointer, _int, _int, _float, _pointer)
+        ask = lambda name, result, *arguments: ctypes.PYFUNCTYPE(result, *arguments)((f"elmofire_{name}", handle))  # noqa: E731
+        self.multiply = Kernel(0, bind("multiply", None, _pointer), ask("multiply_scratch", _int, _pointer))
+        self.run = Kernel(1, bind("run", None, _pointer), ask("run_scratch", _int, _pointer))
+        self.companion_bytes = ask("companion_bytes", _int)
+        self.companion_ready = ask("companion_ready", None, _pointer)
+        self.companion_end = ask("companion_end", None, _pointer)
+        self.companion_wait = bind("companion_wait", None, _pointer)
+        self.both = bind("both", None, _pointer, _int, _pointer, _pointer)
         self._highway = bind("highway", None, _int, _int, _pointer, _pointer, _pointer)
         self._pack = bind("pack", None, _int, _int, _int, _int, *[_pointer] * 4)
-        self._spell = bind(
-            "spell", None, _int, _int, _pointer, _pointer, _int, _int, *[_pointer] * 4, _int, _pointer, _int
-        )
-        self.run = bind("run", None, _pointer, _int, *[_pointer] * 3, _int, *[_pointer] * 3, _int, *[_pointer] * 2)
+        self._spell = Kernel(2, bind("spell", None, _pointer))
 
     def padded(self, results: int, parts: int = 1) -> int:
         """The columns of a packed matrix, whole panels of them."""
@@ -119,33 +102,38 @@ class Kernels:
         columns, depth, number = self.padded(len(matrix), parts), matrix.shape[1], np.dtype(kind)
         packed = room(columns * self.padded_depth(kind, depth) * number.itemsize).view(number)
         scale, sums = (None, None) if kind == "float32" else (floats(columns) for _ in range(2))
-        addresses = map(_address_or_none, (matrix, packed, scale, sums))
+        addresses = map(address_or_none, (matrix, packed, scale, sums))
         self._pack(KINDS[kind], parts, len(matrix) // parts, depth, *addresses)
         across = None if bias is None else self.pack(bias[:, None], "float32", parts=parts).packed
         return Packed(packed, scale, sums, across)
 
     def highway(self, gate: Array, transform: Array, z: Array) -> None:
         """Let `z` (rows, width) through where its gate is closed, in place."""
-        self._highway(*z.shape, _address(gate), _address(transform), _address(z))
+        self._highway(*z.shape, address(gate), address(transform), address(z))
 
-    def spell(self, ids: NDArray[np.int32], lengths: NDArray, tables: "Tables", *, tanh: bool) -> Array:
+    def spell(
+        self,
+        ids: NDArray[np.int32],
+        lengths: NDArray,
+        tables: "Sequence[Tables]",
+        *,
+        tanh: bool,
+        at_once: AtOnce = one_by_one,
+    ) -> Array:
         """Character ids (words, columns) -> the largest response of each filter, through its function (words, filters)."""
         ids = np.ascontiguousarray(ids, dtype=np.int32)
         lengths = np.ascontiguousarray(lengths, dtype=np.int32)
-        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < tables.characters:
-            raise IndexError(f"characters have the ids 0 to {tables.characters - 1}")
-        out = floats(len(ids), len(tables.bias))
-        self._spell(
-            *ids.shape,
-            _address(ids),
-            _address(lengths),
-            tables.characters,
-            len(tables.widths),
-            *map(_address, (tables.widths, tables.counts, tables.numbers, tables.bias)),
-            int(tanh),
-            _address(out),
-            out.shape[1],
-        )
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < tables[0].characters:
+            raise IndexError(f"characters have the ids 0 to {tables[0].characters - 1}")
+        out = floats(len(ids), sum(len(part.bias) for part in tables))
+        calls, columns = [], address(out)
+        for part in tables:
+            banks = map(address, (part.widths, part.counts, part.numbers, part.bias))
+            given = (*ids.shape, address(ids), address(lengths), part.characters, len(part.widths), *banks, int(tanh))
+            work = WordsStruct(*given, columns, out.shape[1])
+            calls.append(Call(self._spell, work, out, ids, lengths, part))
+            columns += part.bias.nbytes
+        at_once(calls)
         return out
 
 
@@ -157,6 +145,23 @@ class Tables(NamedTuple):
     counts: Ints
     numbers: Array  # flat: for each bank, for each panel of its filters, (width, characters, panel)
     bias: Array  # of all filters
+
+    def halves(self, panel: int) -> "list[Tables]":
+        """The first filters and the others, whole panels of them, about half of the work each, and without empty ones."""
+        panels = -(-self.counts // panel)
+        work = np.repeat(self.widths, panels)  # of each panel
+        cut = int(np.searchsorted(np.cumsum(work), work.sum() / 2))
+        first = np.minimum(np.clip(cut - (np.cumsum(panels) - panels), 0, panels) * panel, self.counts)
+        size = self.characters * panel * int(work[:cut].sum())
+        shares = (
+            (first, self.numbers[:size], self.bias[: int(first.sum())]),
+            (self.counts - first, self.numbers[size:], self.bias[int(first.sum()) :]),
+        )
+        return [
+            Tables(self.characters, self.widths[counts > 0], counts[counts > 0], *others)
+            for counts, *others in shares
+            if counts.any()
+        ]
 
 
 class PackedLayer:
@@ -179,75 +184,44 @@ class PackedLayer:
         self._width = projection.columns if projection else cells
         self._kernels = kernels
         self._matrices = input, recurrent, projection
-        self._struct = _Layer(
+        self._struct = LayerStruct(
             cells,
             self._width,
             input.address,
             recurrent.address,
             projection.address if projection else None,
-            _INFINITY if cell_clip is None else cell_clip,
-            _INFINITY if projection_clip is None else projection_clip,
+            INFINITY if cell_clip is None else cell_clip,
+            INFINITY if projection_clip is None else projection_clip,
         )
         self._address = ctypes.addressof(self._struct)
 
-    def run(
-        self,
-        starts: Ints,
-        h: Array,
-        c: Array,
-        *,
-        inputs: Array | None = None,
-        gates: Array | None = None,
-        which: Ints | None = None,
-    ) -> Array:
+    def steps(
+        self, inputs: Array, starts: Ints, h: Array, c: Array, *, which: Ints | None = None, stored: int = 0
+    ) -> Call:
         """Steps over the rows `starts[0]` .. `starts[-1]` -> their outputs; `h` and `c` are moved on in place.
 
-        What they take in is `inputs` (rows, width) or, computed before, `gates` (panels, n, panel) and which of them each row has.
+        The rows' inputs are `inputs[which]`, or `inputs` themselves, whose gates are then stored for so many rows at a time, or, if
+        that is 0, not at all: the input matrix is read at every step instead.
         """
+        inputs = np.ascontiguousarray(inputs, dtype=np.float32)
         out = floats(int(starts[-1] - starts[0]), self._width)
-        scratch = room(self._kernels.run_scratch(self._address, int(starts[1] - starts[0])))
-        self._kernels.run(
+        work = StepsStruct(
             self._address,
             len(starts) - 1,
-            _address(starts),
-            _address_or_none(inputs),
-            _address_or_none(gates),
-            0 if gates is None else gates.shape[1],
-            _address_or_none(which),
-            _address(h),
-            _address(c),
+            address(starts),
+            address(inputs),
+            address_or_none(which),
+            len(inputs),
+            stored,
+            address(h),
+            address(c),
             c.shape[1],
-            _address(out),
-            _address(scratch),
+            address(out),
         )
-        return out
+        return Call(self._kernels.run, work, out, self, starts, inputs, which, h, c)
 
 
 def kernels_for(instruction_set: str | None) -> Kernels | None:
     """The kernels of an instruction set, or the best there are; none: numpy serves. See `library.load`."""
     library = load(instruction_set)
     return None if library is None else Kernels(library)
-
-
-def room(size: int) -> NDArray[np.uint8]:
-    """So many bytes, aligned."""
-    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    first = -_address(raw) % ALIGNMENT
-    return raw[first : first + size]
-
-
-def floats(*shape: int) -> Array:
-    """Room for float32 numbers, aligned: vectors that lie across two lines of the cache take twice as long."""
-    return room(4 * math.prod(shape)).view(np.float32).reshape(shape)
-
-
-def _address(array: NDArray) -> int:
-    """Where its numbers are. `array.ctypes.data` takes four times as long, and a sentence asks for a hundred."""
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):  # read-only, in pieces or empty
-        return array.ctypes.data
-
-
-def _address_or_none(array: NDArray | None) -> int | None:
-    return None if array is None else _address(array)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 FOLDER = Path(__file__).resolve().parent
 SOURCES = FOLDER.parent / "c"
 
-COMMON = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
+COMMON = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from elmofire.engine.compiled import build
 from elmofire.errors import InputError
 
-ABI = 1  # ELMOFIRE_ABI of kernels.h
+ABI = 2  # ELMOFIRE_ABI of kernels.h
 NUMPY = "numpy"  # asks for no library at all
 
 

@@ -20,7 +20,8 @@ from threading import Thread
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.compiled import ALIGNMENT, Kernels
+from elmofire.engine.compiled import Kernels
+from elmofire.engine.compiled.calls import ALIGNMENT
 from elmofire.engine.compiled.packing import LAYOUT, Arrays, Forms, forms, pack
 from elmofire.errors import ModelError
 from elmofire.formats.catalogue import cache_folder

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.batches import Ints, windows
-from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables, floats
+from elmofire.engine.batches import Ints
+from elmofire.engine.compiled import Kernels, Matrix, Packed, PackedLayer, Tables
+from elmofire.engine.compiled.calls import Call, floats
 from elmofire.engine.encoder import character_table, filter_bias, pass_highway
 from elmofire.engine.recurrence import bias_with_forget
-from elmofire.engine.workers import Map
+from elmofire.engine.workers import AtOnce
 from elmofire.formats.config import HIGHWAYS, BilmConfig, tensor_shapes
 from elmofire.formats.weights import Array, Weights
 
@@ -115,7 +116,7 @@ def tables(kernels: Kernels, characters: Array, filters: list[Array]) -> Array:
         part = floats(panels, width, len(characters), panel)
         for place in range(width):  # whole panels: the kernels write what is padding too
             matrix = Matrix(kernels, "float32", dim, panels * panel, kernels.pack(bank[:, :, place], "float32"))
-            matrix.by_panels(characters, out=part[:, place])
+            matrix.by_panels(characters, part[:, place])()
         parts.append(part.ravel())
     return np.concatenate(parts)
 
@@ -148,7 +149,7 @@ class CompiledEncoder:
     def words(self, rows: NDArray) -> Array:
         return self._arrays["encoder.words"][rows]
 
-    def filtered(self, ids: NDArray, lengths: NDArray) -> Array:
+    def filtered(self, ids: NDArray, lengths: NDArray, at_once: AtOnce) -> Array:
         known = self._tables
         if known is None:
             distinct, places = np.unique(ids, return_inverse=True)
@@ -156,22 +157,23 @@ class CompiledEncoder:
             filters = [self._arrays[f"encoder.filters.{k}"] for k in range(len(self.config.filters))]
             numbers = tables(self._kernels, self._arrays["encoder.characters"][distinct], filters)
             known = self._tables_of(len(distinct), numbers)
-        return self._kernels.spell(ids, lengths, known, tanh=self.config.activation == "tanh")
+        return self._kernels.spell(ids, lengths, known, tanh=self.config.activation == "tanh", at_once=at_once)
 
-    def highway(self, k: int, z: Array, each: Map) -> None:
+    def highway(self, k: int, z: Array, at_once: AtOnce) -> None:
         parts = self._highways[k]
-        maps = dict(zip(parts, each(lambda matrix: matrix(z), parts.values()), strict=True))
+        maps = dict(zip(parts, at_once([matrix.product(z) for matrix in parts.values()]), strict=True))
         if self.config.highway == "tied":
             self._kernels.highway(maps["gate"], maps["transform"], z)
         else:
             pass_highway(maps, z)
 
     def projected(self, z: Array) -> Array:
-        return self._projection(z)
+        return self._projection.product(z)()
 
-    def _tables_of(self, characters: int, numbers: Array) -> Tables:
+    def _tables_of(self, characters: int, numbers: Array) -> list[Tables]:
         widths, counts = np.array(self.config.filters, dtype=np.int64).T.copy()
-        return Tables(characters, widths, counts, numbers, self._arrays["encoder.filter_bias"])
+        every = Tables(characters, widths, counts, numbers, self._arrays["encoder.filter_bias"])
+        return every.halves(self._kernels.panel)
 
 
 class CompiledLayer:
@@ -185,10 +187,9 @@ class CompiledLayer:
         inputs = config.encoder.width if k == 0 else width
         projected = config.lstm_projection
         self.residual = config.skip_connections and k > 0
-        self._input = _matrix(kernels, precision, arrays, f"{name}.input", inputs, gates)
         self._layer = PackedLayer(
             kernels,
-            self._input,
+            _matrix(kernels, precision, arrays, f"{name}.input", inputs, gates),
             _matrix(kernels, precision, arrays, f"{name}.recurrent", width, gates),
             _matrix(kernels, precision, arrays, f"{name}.projection", config.cells, width) if projected else None,
             cells=config.cells,
@@ -197,17 +198,9 @@ class CompiledLayer:
         )
         self.memory_room = self._layer.memory_room
 
-    def run(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Array:
-        if which is not None:
-            return self._layer.run(starts, h, c, gates=self._input.by_panels(inputs), which=which)
-        if len(inputs) >= _MANY_ROWS * (len(starts) - 1):
-            return self._layer.run(starts, h, c, inputs=inputs)
-        outputs = []
-        for first, last in windows(starts, _STORED_ROWS):
-            rows = slice(int(starts[first] - starts[0]), int(starts[last] - starts[0]))
-            gates = self._input.by_panels(inputs[rows])
-            outputs.append(self._layer.run(starts[first : last + 1], h, c, gates=gates))
-        return np.concatenate(outputs)
+    def steps(self, inputs: Array, which: Ints | None, starts: Ints, h: Array, c: Array) -> Call:
+        many = len(inputs) >= _MANY_ROWS * (len(starts) - 1)
+        return self._layer.steps(inputs, starts, h, c, which=which, stored=0 if many else _STORED_ROWS)
 
 
 def _matrix(kernels: Kernels, kind: str, arrays: Arrays, name: str, depth: int, columns: int) -> Matrix:
