@@ -4,6 +4,7 @@ Times of kernels as torch's profiler sees them, outside of a graph, at the origi
 """
 
 import sys
+from collections import Counter
 
 import torch
 from records import keep
@@ -41,9 +42,13 @@ def measure(mode: str, rows: int, steps: int, path: str) -> None:
         for _ in range(REPEATS):
             step()
         torch.cuda.synchronize()
-    found = [(e.self_device_time_total / REPEATS, e.count / REPEATS, e.key) for e in profiled.key_averages()]
-    for microseconds, launches, kernel in sorted(found, reverse=True)[:12]:
-        figures = {"microseconds": round(microseconds), "launches": round(launches), "kernel": kernel[:60]}
+    times, launches = Counter[str](), Counter[str]()
+    for event in profiled.key_averages():
+        name = event.key[:60]  # of which several kernels may be variants
+        times[name] += event.self_device_time_total / REPEATS
+        launches[name] += event.count / REPEATS
+    for kernel, microseconds in times.most_common():
+        figures = {"microseconds": round(microseconds), "launches": round(launches[kernel]), "kernel": kernel}
         about = {"mode": mode, "path": path, "batch": rows, "steps": steps}
         keep("lstmp_profile", device=torch.cuda.get_device_name(), **about, **figures)
 

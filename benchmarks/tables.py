@@ -212,6 +212,7 @@ _PARTS = {
     "nvjet_sm90_tss": "weights' gradients (cuBLAS)",
     "nvjet_sm90_tst": "gradients of x and h (cuBLAS)",
 }
+_INPUTS = "inputs of the first layer (cuBLAS)"  # of a sentence, for all steps ahead
 _OTHERS = "copies, sums, other products"
 
 
@@ -224,12 +225,14 @@ def lstmp_profile() -> list[list[str]]:
     cases: dict[tuple, dict[str, float]] = {}
     for case, record in ((case, record) for case, of in runs.items() for record in list(of.values())[-1].values()):
         parts = cases.setdefault(case, {})
-        part = next((name for start, name in _PARTS.items() if record["kernel"].startswith(start)), _OTHERS)
+        product = record["kernel"].startswith("nvjet") and case[0] == "inference"
+        named = (name for start, name in _PARTS.items() if record["kernel"].startswith(start))
+        part = _INPUTS if product else next(named, _OTHERS)
         parts[part] = parts.get(part, 0) + record["microseconds"]
     head = ["part, ms", *[f"{mode}, {path}, {batch} x {steps}" for mode, path, batch, steps in cases]]
     totals = [sum(parts.values()) for parts in cases.values()]
     body = []
-    for name in [*_PARTS.values(), _OTHERS]:
+    for name in [*_PARTS.values(), _INPUTS, _OTHERS]:
         shares = [(parts.get(name, 0), total) for parts, total in zip(cases.values(), totals, strict=True)]
         if any(part for part, _ in shares):
             body.append([name, *[f"{part / 1000:.2f} ({part / total:.0%})" if part else "-" for part, total in shares]])

@@ -307,6 +307,18 @@ class TestDevice:
         finally:
             torch.set_float32_matmul_precision("highest")
 
+    @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch's old switch alone")
+    @pytest.mark.parametrize("where", ["torch.backends.cuda.matmul", "torch.backends"])
+    def test_products_are_exact_too_where_tf32_is_allowed_by_torchs_newer_switch(self, where):
+        program = (
+            "import torch; from elmofire.model.torch_engine import exact_float32; matmul = torch.backends.cuda.matmul\n"
+            f"{where}.fp32_precision = 'tf32'\n"
+            "with exact_float32(): print(matmul.fp32_precision)\n"
+            "print(matmul.fp32_precision)"
+        )  # in a process of its own: torch refuses the old switch from then on
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["ieee", "tf32"]
+
 
 def test_the_head_is_looked_at_but_not_kept():
     weights = lively(tiny(head=5))

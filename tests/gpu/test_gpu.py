@@ -44,10 +44,10 @@ def test_auto_finds_the_gpu_and_agrees_with_the_cpu_engine():
     assert (gpu.info()["engine"], cpu.info()["engine"][:6]) == ("torch (triton)", cpu._engine.name[:6])
     torch.set_float32_matmul_precision("high")  # what training scripts do: it must not reach the vectors
     try:
-        found = gpu.embed(SENTENCES, layers="all")
+        found = [*gpu.embed(SENTENCES, layers="all"), *gpu.embed(SENTENCES[:1], layers="all")]  # alone: as a graph
     finally:
         torch.set_float32_matmul_precision("highest")
-    for x, y in zip(found, cpu.embed(SENTENCES, layers="all"), strict=True):
+    for x, y in zip(found, cpu.embed([*SENTENCES, SENTENCES[0]], layers="all"), strict=True):
         assert (np.linalg.norm(x - y, axis=-1) <= 5e-6 * np.linalg.norm(y, axis=-1)).all()
 
 

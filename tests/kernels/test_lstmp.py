@@ -169,11 +169,11 @@ def test_all_misfits_are_told_at_once():
 
 
 def test_packed_weights_are_refused_for_another_size():
-    triton_device()
+    device = triton_device()
     from elmofire.kernels.lstmp_gpu import PackedWeights
 
     inputs, weights, state, *_ = problem(2, 2, 7, 3, 5, 4, 11)
-    floats = [[LayerWeights(*(tensor.float() for tensor in layer)) for layer in stack] for stack in weights]
+    floats = [[LayerWeights(*(tensor.float().to(device) for tensor in layer)) for layer in stack] for stack in weights]
     packed = PackedWeights.of(floats, torch.float32)
     with pytest.raises(InputError, match=r"packed for \(2, 5, 4, 11\)"):
         lstmp(inputs[..., :3].float(), packed, state, path="triton")

@@ -73,7 +73,8 @@ class TorchEngine:
     def _read(self, vectors: torch.Tensor) -> torch.Tensor:
         """All layers but the first of one sentence (T, E) -> (L, T, D * P)."""
         inputs = torch.stack([vectors if d == FORWARD else vectors.flip(0) for d in self.config.directions])
-        outputs, _ = self._stacks(inputs[:, :, None], None, self.bilm.zero_state(1))
+        with exact_float32():
+            outputs, _ = self._stacks(inputs[:, :, None], None, self.bilm.zero_state(1))
         halves = [
             outputs[d, :, :, 0] if direction == FORWARD else outputs[d, :, :, 0].flip(1)
             for d, direction in enumerate(self.config.directions)
@@ -206,7 +207,8 @@ class TorchEngine:
                 going_on = LstmState(*[part[:, :, : len(lengths)] for part in carried])
                 outputs, after = self._stacks(table[self._to_device(tokens)], ragged, going_on)
                 carried = _rows_replaced(carried, after)
-                windows.append(outputs[:, :depth].flatten(2, 3))
+                # A copy where there is one sentence, which is a view of many rows' room otherwise.
+                windows.append(outputs[:, :depth].flatten(2, 3).contiguous())
                 starts[first:last] = read + np.arange(last - first) * len(lengths)
                 read += running.size
         if state is not None:
@@ -324,21 +326,35 @@ class _ExactFloat32(contextlib.AbstractContextManager[None]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside, self._allowed = 0, ""
+        self._inside = 0
+        self._put_back: Callable[[], None] = lambda: None
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._allowed = torch.get_float32_matmul_precision()
-                if self._allowed != "highest":
-                    torch.set_float32_matmul_precision("highest")
+                self._put_back = _forbid_tf32()
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside and self._allowed != "highest":
-                torch.set_float32_matmul_precision(self._allowed)
+            if not self._inside:
+                self._put_back()
+
+
+def _forbid_tf32() -> Callable[[], None]:
+    """Turn the switch -> what puts it back. There is an old one and a new one, and who has used the new one may not ask for the old."""
+    try:
+        allowed = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        matmul = torch.backends.cuda.matmul
+        put_back = partial(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+        matmul.fp32_precision = "ieee"
+        return put_back
+    if allowed == "highest":
+        return lambda: None
+    torch.set_float32_matmul_precision("highest")
+    return partial(torch.set_float32_matmul_precision, allowed)
 
 
 _EXACT_FLOAT32 = _ExactFloat32()

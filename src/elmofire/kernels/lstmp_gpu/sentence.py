@@ -64,7 +64,7 @@ def all_waves(
 def serves(s: Sizes, device: torch.device) -> bool:
     """Is it one tile of rows, on a GPU that can hold all programs at once?"""
     return (
-        s.B <= MOST_ROWS
+        0 < s.B <= MOST_ROWS
         and s.row_tile == MOST_ROWS
         and not s.dropout
         and device.type == "cuda"
