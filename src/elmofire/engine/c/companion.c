@@ -9,13 +9,18 @@
 
 enum { NOTHING, GIVEN, TAKEN, DONE, END }; /* the state of what is handed over */
 
-/* How long the companion looks for the next call before it sleeps: there and back takes longer than the way between two calls
-   of one sentence. */
-#define AWAKE_NANOSECONDS 500000
+/* How long the companion looks for the next call before it sleeps: longer than the way between two calls of one sentence. */
+#define AWAKE_NANOSECONDS 1000000
 #define LOOKS 64 /* between two looks at the clock, or before another thread may run */
+
+/* To wake it takes some microseconds, but half a millisecond where a virtual processor has to be found a real one. Where it took
+   longer than this, it is left asleep for so many calls: the caller makes them all, as it does wherever the companion is late. */
+#define LONG_WAKE_NANOSECONDS 100000
+#define LEFT_ASLEEP 64
 
 typedef struct {
     int state, sleeps; /* atomic, both */
+    int left_asleep;   /* the caller's own */
     int64_t kernel;
     const void *work;
     pthread_mutex_t lock; /* for going to sleep, and waking */
@@ -77,24 +82,38 @@ static void watch(companion *c)
 }
 
 /* Either the caller sees that this thread sleeps, or this thread sees what the caller has given: each writes before it reads. */
-static void sleep_until_wanted(companion *c)
+static void sleep_until_called(companion *c)
 {
     pthread_mutex_lock(&c->lock);
     __atomic_store_n(&c->sleeps, 1, __ATOMIC_SEQ_CST);
-    while (!is_wanted(c))
+    while (c->sleeps && !is_wanted(c))
         pthread_cond_wait(&c->wake, &c->lock);
     __atomic_store_n(&c->sleeps, 0, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&c->lock);
 }
 
-static void hand_over(companion *c, int state)
+/* A sleeper is called once, even if it takes its time: each call costs. */
+static void wake(companion *c)
 {
-    set_state(c, state);
-    if (!__atomic_load_n(&c->sleeps, __ATOMIC_SEQ_CST))
-        return;
     pthread_mutex_lock(&c->lock);
+    __atomic_store_n(&c->sleeps, 0, __ATOMIC_SEQ_CST);
     pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->lock);
+}
+
+static void give(companion *c)
+{
+    set_state(c, GIVEN);
+    if (!__atomic_load_n(&c->sleeps, __ATOMIC_SEQ_CST))
+        return;
+    if (c->left_asleep) {
+        c->left_asleep--;
+        return;
+    }
+    int64_t since = nanoseconds();
+    wake(c);
+    if (nanoseconds() - since > LONG_WAKE_NANOSECONDS)
+        c->left_asleep = LEFT_ASLEEP;
 }
 
 int64_t elmofire_companion_bytes(void) { return sizeof(companion); }
@@ -103,7 +122,7 @@ void elmofire_companion_ready(void *memory)
 {
     companion *c = memory;
     c->state = NOTHING;
-    c->sleeps = 0;
+    c->sleeps = c->left_asleep = 0;
     pthread_mutex_init(&c->lock, 0);
     pthread_cond_init(&c->wake, 0);
 }
@@ -114,7 +133,7 @@ void elmofire_companion_wait(void *memory)
     while (state_of(c) != END) {
         watch(c);
         if (!is_wanted(c))
-            sleep_until_wanted(c);
+            sleep_until_called(c);
         if (take(c, TAKEN)) {
             call(c->kernel, c->work);
             set_state(c, DONE);
@@ -122,14 +141,18 @@ void elmofire_companion_wait(void *memory)
     }
 } /* lock and condition are left as they are: who said that this is the end may not be done with them */
 
-void elmofire_companion_end(void *memory) { hand_over(memory, END); }
+void elmofire_companion_end(void *memory)
+{
+    set_state(memory, END);
+    wake(memory);
+}
 
 void elmofire_both(void *memory, int64_t kernel, const void *first, const void *second)
 {
     companion *c = memory;
     c->kernel = kernel;
     c->work = second;
-    hand_over(c, GIVEN);
+    give(c);
     call(kernel, first);
     if (take(c, NOTHING)) { /* still there: nobody came */
         call(kernel, second);

@@ -39,7 +39,8 @@ class Companion:
             second = left[0] if left else None
             if isinstance(first, Call) and isinstance(second, Call) and first.kernel is second.kernel:
                 self._both(first, second)
-                results += [first.result, left.pop(0) and second.result]
+                results += [first.result, second.result]
+                del left[0]
             else:
                 results.append(first())
         return results
