@@ -14,9 +14,8 @@ enum { NOTHING, GIVEN, TAKEN, DONE, END }; /* the state of what is handed over *
 #define LOOKS 64 /* between two looks at the clock, or before another thread may run */
 
 /* To wake it takes some microseconds, but half a millisecond where a virtual processor has to be found a real one. Where it took
-   longer than this, it is left asleep for so many calls: the caller makes them all, as it does wherever the companion is late. */
-#define LONG_WAKE_NANOSECONDS 100000
-#define LEFT_ASLEEP 64
+   longer than a call, it is left asleep for the next so many: the caller makes them all, as it does wherever the companion is late. */
+#define LEFT_ASLEEP 16
 
 typedef struct {
     int state, sleeps; /* atomic, both */
@@ -101,19 +100,19 @@ static void wake(companion *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void give(companion *c)
+/* The nanoseconds that it took to wake the companion; 0 where it is awake, or left asleep. */
+static int64_t give(companion *c)
 {
     set_state(c, GIVEN);
     if (!__atomic_load_n(&c->sleeps, __ATOMIC_SEQ_CST))
-        return;
+        return 0;
     if (c->left_asleep) {
         c->left_asleep--;
-        return;
+        return 0;
     }
     int64_t since = nanoseconds();
     wake(c);
-    if (nanoseconds() - since > LONG_WAKE_NANOSECONDS)
-        c->left_asleep = LEFT_ASLEEP;
+    return nanoseconds() - since;
 }
 
 int64_t elmofire_companion_bytes(void) { return sizeof(companion); }
@@ -152,8 +151,10 @@ void elmofire_both(void *memory, int64_t kernel, const void *first, const void *
     companion *c = memory;
     c->kernel = kernel;
     c->work = second;
-    give(c);
+    int64_t waking = give(c), since = nanoseconds();
     call(kernel, first);
+    if (waking > nanoseconds() - since)
+        c->left_asleep = LEFT_ASLEEP;
     if (take(c, NOTHING)) { /* still there: nobody came */
         call(kernel, second);
         return;
