@@ -33,7 +33,7 @@ fix: .venv/dev.stamp
 sanitize: .venv/dev.stamp
 	.venv/bin/python tests/engine/selfcheck/run.py --sanitize --output .sanitize
 	ELMOFIRE_LIBRARY_FOLDER=$(CURDIR)/.sanitize ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) \
-		.venv/bin/python -m pytest -n 0 -q tests/engine/test_kernels.py
+		.venv/bin/python -m pytest -n 0 -q tests/engine/test_kernels.py tests/engine/test_threads.py
 
 arm: .venv/demo.stamp
 	CC=aarch64-linux-gnu-gcc .venv/bin/python tests/engine/selfcheck/run.py --target aarch64 \

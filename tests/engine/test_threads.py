@@ -184,6 +184,18 @@ def test_whoever_stops_reading_stops_the_run():
     assert len(asked) <= 3
 
 
+@pytest.mark.skipif(not library.available(), reason="no compiled kernels on this machine")
+def test_where_threads_take_turns_on_one_the_companion_does_not_keep_it(monkeypatch, handed_over):
+    """As greenlets do that stand in for threads: what is started runs here, and must come to an end."""
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.run)
+    engine, pools = Engine(WEIGHTS, threads=2), make_pools([np.arange(9)], 1000)
+    vectors = Engine(WEIGHTS, threads=1).encode(token_ids(TOKENS, CONFIG, None, WEIGHTS.alphabet))
+    expected = next(Engine(WEIGHTS, threads=1).run(vectors, pools))
+    for x, y in zip(next(engine.run(vectors, pools)), expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert handed_over
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():

@@ -22,7 +22,7 @@ from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
 
 _WORDS_WORTH_A_THREAD = 16  # for fewer, the weights are read anew for too little
-_FEW_WORDS = 512  # for which two threads share each product, and with it the weights, rather than the words
+_FEW_WORDS = 512  # for which two threads share the filters and the matrices rather than the words
 _FEW_TOKENS = 1024  # of a pool alone, whose directions keep step: for more, Python's share is worth a thread for each
 
 

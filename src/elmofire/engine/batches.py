@@ -44,17 +44,12 @@ class Pool:
 
     def windows(self, most_rows: int) -> Iterator[tuple[int, int]]:
         """The steps cut into runs [first, last) of at most so many rows, though never less than one step."""
-        return windows(self.starts, most_rows)
-
-
-def windows(starts: Ints, most_rows: int) -> Iterator[tuple[int, int]]:
-    """Steps that begin at the rows `starts`, cut as `Pool.windows` says."""
-    first, steps = 0, len(starts) - 1
-    while first < steps:
-        last = int(np.searchsorted(starts, starts[first] + most_rows, side="right")) - 1
-        last = min(max(last, first + 1), steps)
-        yield first, last
-        first = last
+        first = 0
+        while first < self.steps:
+            last = int(np.searchsorted(self.starts, self.starts[first] + most_rows, side="right")) - 1
+            last = min(max(last, first + 1), self.steps)
+            yield first, last
+            first = last
 
 
 def make_pool(sentences: Sequence[Places], numbers: Ints) -> Pool:

@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { NOTHING, GIVEN, TAKEN, DONE, END }; /* the state of what is handed over */
+enum { NOTHING, CLAIMED, GIVEN, TAKEN, DONE, END }; /* the state of what is handed over */
 
 /* How long the companion looks for the next call before it sleeps: longer than the way between two calls of one sentence. */
 #define AWAKE_NANOSECONDS 1000000
@@ -20,6 +20,7 @@ enum { NOTHING, GIVEN, TAKEN, DONE, END }; /* the state of what is handed over *
 typedef struct {
     int state, sleeps; /* atomic, both */
     int left_asleep;   /* the caller's own */
+    pthread_t maker;
     int64_t kernel;
     const void *work;
     pthread_mutex_t lock; /* for going to sleep, and waking */
@@ -39,11 +40,10 @@ static void call(int64_t kernel, const void *work)
 static int state_of(companion *c) { return __atomic_load_n(&c->state, __ATOMIC_SEQ_CST); }
 static void set_state(companion *c, int state) { __atomic_store_n(&c->state, state, __ATOMIC_SEQ_CST); }
 
-/* Who succeeds has the work to do. */
-static int take(companion *c, int as)
+/* Of several who try, one succeeds. */
+static int move(companion *c, int from, int to)
 {
-    int given = GIVEN;
-    return __atomic_compare_exchange_n(&c->state, &given, as, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return __atomic_compare_exchange_n(&c->state, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 static void look_again(void)
@@ -122,6 +122,7 @@ void elmofire_companion_ready(void *memory)
     companion *c = memory;
     c->state = NOTHING;
     c->sleeps = c->left_asleep = 0;
+    c->maker = pthread_self();
     pthread_mutex_init(&c->lock, 0);
     pthread_cond_init(&c->wake, 0);
 }
@@ -129,11 +130,13 @@ void elmofire_companion_ready(void *memory)
 void elmofire_companion_wait(void *memory)
 {
     companion *c = memory;
+    if (pthread_equal(c->maker, pthread_self()))
+        return; /* no thread of its own, but one of those that libraries switch by hand: it would never be another's turn */
     while (state_of(c) != END) {
         watch(c);
         if (!is_wanted(c))
             sleep_until_called(c);
-        if (take(c, TAKEN)) {
+        if (move(c, GIVEN, TAKEN)) {
             call(c->kernel, c->work);
             set_state(c, DONE);
         }
@@ -149,14 +152,20 @@ void elmofire_companion_end(void *memory)
 void elmofire_both(void *memory, int64_t kernel, const void *first, const void *second)
 {
     companion *c = memory;
+    if (!move(c, NOTHING, CLAIMED)) { /* another caller has it */
+        call(kernel, first);
+        call(kernel, second);
+        return;
+    }
     c->kernel = kernel;
     c->work = second;
     int64_t waking = give(c), since = nanoseconds();
     call(kernel, first);
     if (waking > nanoseconds() - since)
         c->left_asleep = LEFT_ASLEEP;
-    if (take(c, NOTHING)) { /* still there: nobody came */
+    if (move(c, GIVEN, CLAIMED)) { /* still there: nobody came */
         call(kernel, second);
+        set_state(c, NOTHING);
         return;
     }
     for (int64_t looks = 1; state_of(c) != DONE; looks++)

@@ -114,9 +114,10 @@ typedef struct {
 EXPORT int64_t elmofire_run_scratch(const elmofire_steps *steps);
 EXPORT void elmofire_run(const elmofire_steps *steps);
 
-/* Two calls at once: one on the caller's thread, the other on a companion, a thread that waits in elmofire_companion_wait, or
-   here after the first where the companion was not there in time. A companion serves one caller at a time. Its memory, so many
-   bytes, is made ready before all else and lives until elmofire_companion_wait has returned, which it does at the end. */
+/* Two calls at once: one on the caller's thread, the other on a companion, a thread that waits in elmofire_companion_wait; or one
+   after the other on the caller's, where the companion did not begin in time or serves another caller. Its memory, so many bytes,
+   is made ready by another thread than the companion's, and lives until elmofire_companion_end and elmofire_companion_wait, which
+   then ends, have returned. */
 enum kernel { MULTIPLY, RUN, SPELL };
 
 EXPORT int64_t elmofire_companion_bytes(void);

@@ -3,8 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from threading import Lock, Thread
-from typing import NamedTuple
+from threading import Thread
 
 from numpy.typing import NDArray
 
@@ -13,22 +12,16 @@ from elmofire.engine.compiled.calls import Call, address, room
 from elmofire.formats.weights import Array
 
 
-class _Waiting(NamedTuple):
-    """A thread inside the library, which needs the interpreter's lock for nothing, and where it looks for calls."""
-
-    memory: NDArray
-    caller: Lock  # held by the one that it serves
-
-
 class Companion:
-    """A thread that makes every second call; whoever finds it taken, or not awake in time, makes both.
+    """A thread inside the library, which needs the interpreter's lock for nothing, makes every second call.
 
-    It is started when first needed, and anew in a process that was forked off, and ends with this object.
+    Whoever finds that it serves another, or was not awake in time, makes both. It is started when first needed, and anew in a process that
+    was forked off, and ends with this object.
     """
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._waiting: dict[int, _Waiting] = {}  # by process
+        self._memories: dict[int, NDArray] = {}  # by process
 
     def __call__(self, calls: Iterable[Callable[[], Array]]) -> list[Array]:
         """The results of all calls, two at once where two that follow each other are of one kernel."""
@@ -46,33 +39,27 @@ class Companion:
         return results
 
     def _both(self, first: Call, second: Call) -> None:
-        memory, caller = self._here()
-        if not caller.acquire(blocking=False):
-            first()
-            second()
-            return
-        try:
-            self._kernels.both(address(memory), first.kernel.number, first.address, second.address)
-        finally:
-            caller.release()
+        self._kernels.both(address(self._memory()), first.kernel.number, first.address, second.address)
 
-    def _here(self) -> _Waiting:
+    def _memory(self) -> NDArray:
+        """Where the thread looks for calls."""
         process = os.getpid()
-        if (waiting := self._waiting.get(process)) is None:
-            new = _Waiting(room(self._kernels.companion_bytes()), Lock())
-            self._kernels.companion_ready(address(new.memory))
-            waiting = self._waiting.setdefault(process, new)
-            if waiting is new:  # and not one that another thread was first with
-                thread = Thread(target=_wait, args=(self._kernels, new.memory), name="elmofire_companion", daemon=True)
+        if (memory := self._memories.get(process)) is None:
+            new = room(self._kernels.companion_bytes())
+            self._kernels.companion_ready(address(new))
+            memory = self._memories.setdefault(process, new)
+            if memory is new:  # and not one that another thread was first with
+                thread = Thread(target=_wait, args=(self._kernels, new), name="elmofire_companion", daemon=True)
                 with suppress(
                     RuntimeError
                 ):  # the system gives no more: no call is taken then, and the caller makes all
                     thread.start()
-        return waiting
+        return memory
 
     def __del__(self, process: Callable[[], int] = os.getpid) -> None:
-        if waiting := self._waiting.get(process()):  # not a copy of what a process had from which this one was forked
-            self._kernels.companion_end(address(waiting.memory))
+        memory = self._memories.get(process())  # not a copy of what a process had from which this one was forked
+        if memory is not None:
+            self._kernels.companion_end(address(memory))
 
 
 def _wait(kernels: Kernels, memory: NDArray) -> None:
