@@ -190,7 +190,7 @@ class TestFolders:
 
     def test_a_file_says_what_to_name_instead(self, tmp_path):
         save(tmp_path / "model", "hdf5")
-        with pytest.raises(ModelError, match="is a file\nhint: name the folder it is in, or both files"):
+        with pytest.raises(ModelError, match=r"is one file of a model\nhint: name its folder, .*, or both files"):
             load_weights(tmp_path / "model" / "weights.hdf5")
 
 
@@ -203,6 +203,13 @@ class TestPairs:
         np.testing.assert_array_equal(read.arrays["encoder.words"], weights.arrays["encoder.words"])
         assert read.source
         assert read.source.what == (str(options), str(tmp_path / "model" / "weights.hdf5"))
+
+    def test_the_head_that_is_named_like_the_weights_belongs_to_them(self, tmp_path):
+        weights = save(tmp_path, "hdf5", tiny(head=7))
+        pair = (tmp_path / "options.json", tmp_path / "weights.hdf5")
+        np.testing.assert_array_equal(load_weights(pair).arrays["head.weight"], weights.arrays["head.weight"])
+        other = (tmp_path / "weights.hdf5").rename(tmp_path / "mine_weights.hdf5")
+        assert load_weights((pair[0], other)).config.head == 0
 
     def test_a_pair_is_two_files(self, tmp_path):
         with pytest.raises(ModelError, match=r"a pair of files is \(options, weights\), but 3 were given"):

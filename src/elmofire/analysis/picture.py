@@ -19,6 +19,7 @@ MARGIN, MARKER = 34, 6  # between points and frame; half of a marker's size
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#8c6d00", "#56748c")
 GRAY = "#59636e"
 FONT, LINE = 12, 17  # a label's size and height
+SLACK = 0.06  # of a label's width, which is an estimate, at least
 CHARACTERS = 16  # of context on each side of a word, at most
 STYLE = f"""
   text {{ font: {FONT}px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #1f2328 }}
@@ -140,10 +141,10 @@ def _panel(layer: int, usages: Sequence[Usage], vectors: Array, marks: Mapping[s
     for usage, (x, _), (before, after), box in zip(usages, points, contexts, labels, strict=True):
         if box is not None:
             marked = f'{escape(before)}<tspan class="marked">{escape(usage.word)}</tspan>{escape(after)}'
-            # Held on the side of its point: the width is an estimate.
-            side = "start" if box.x > x else "end" if box.x + box.width < x else "middle"
-            at = {"start": box.x, "end": box.x + box.width, "middle": box.x + box.width / 2}[side]
-            place = f'x="{at:.1f}" y="{box.y + LINE - 5:.1f}" text-anchor="{side}"'
+            # Nearer to its point by what the width is too much, rather than anchored there: some programs anchor a text in three
+            # parts by each of them.
+            at = box.x + SLACK * box.width * (0 if box.x > x else 1 if box.x + box.width < x else 0.5)
+            place = f'x="{at:.1f}" y="{box.y + LINE - 5:.1f}"'
             parts.append(f'<text class="label" {place} xml:space="preserve">{marked}</text>')
     return parts
 

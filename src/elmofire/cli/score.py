@@ -50,7 +50,7 @@ def score(
 
     Tab-separated columns under a header: sentence, token, word, forward, backward, unknown. Tokens count from 1; 0 is the start of the
     sentence, which only the backward model predicts, the one after the last its end, which only the forward model predicts. Then comes
-    the sentence's row `total`. A 1 under unknown says that the vocabulary lacks the word and <UNK> was scored; a total's is their number.
+    the sentence's row `total`. A blank line is a sentence without words, which `perplexity` leaves out. A 1 under unknown says that the vocabulary lacks the word and <UNK> was scored; a total's is their number.
     """
     from elmofire.cli.progress import Progress
 

@@ -70,4 +70,5 @@ def substitutes(
 def _column(title: str, entries: list[tuple[str, float]]) -> list[str]:
     """A title and words with their figures, all of one width."""
     lines = [f"{'':10}{title}", *[f"{log:8.3f}  {word}" for word, log in entries]]
-    return [line.ljust(max(map(len, lines))) for line in lines]
+    width = max(map(len, lines))
+    return [line.ljust(width) for line in lines]

@@ -20,6 +20,7 @@ RUN_FILE = "run.json"  # of a training run: names the folder of its best model
 BEST_MODEL = re.compile(r"best-\d{8,}(-again)?")
 
 _ARCHIVES, _BARE_WEIGHTS = (".tar.gz", ".tgz", ".zip"), (".th",)
+_OF_THE_HEAD = ("weights", "softmax_weights")  # in a file's name: the weights', and that of their head beside them
 _KNOWN = (
     "config.json + model.safetensors; options.json + an HDF5 file; ELMoForManyLangs' encoder.pkl and its companions; TensorFlow "
     "checkpoints and TF-Hub modules; AllenNLP's model.tar.gz or weights.th; zips of the first three; the folder of a training run"
@@ -210,9 +211,10 @@ def _load_file(file: Path, given: _Given) -> Weights:
         return allennlp.read(file, options=given.options)
     if tf1.recognizes(file):
         return tf1.read(file, options=given.options, vocabulary_file=given.vocabulary_for(file.parent))
-    raise ModelError(
-        f"{file}: is a file", hint=f"name the folder it is in, or both files of a pair; known are {_KNOWN}"
-    )
+    if file.suffix in (".hdf5", ".h5", ".json"):
+        hint = f"name its folder, {file.parent}, or both files: OPTIONS,WEIGHTS on the command line, a pair in Python"
+        raise ModelError(f"{file}: is one file of a model", hint=hint)
+    raise ModelError(f"{file}: is no model that is known here", hint=_KNOWN)
 
 
 def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path], given: _Given) -> Weights:
@@ -260,7 +262,13 @@ def _load_pair(options_file: Path, weight_file: Path, given: _Given) -> Weights:
     for file in (options_file, weight_file):
         if not file.is_file():
             raise ModelError(f"{file}: no such file")
-    return hdf5_2018.read(options_file, weight_file, vocabulary_file=given.vocabulary_for(weight_file.parent))
+    softmax_file = weight_file.with_name(weight_file.name.replace(*_OF_THE_HEAD))
+    return hdf5_2018.read(
+        options_file,
+        weight_file,
+        softmax_file=softmax_file if softmax_file != weight_file and softmax_file.is_file() else None,
+        vocabulary_file=given.vocabulary_for(weight_file.parent),
+    )
 
 
 def _options_in(folder: Path) -> list[Path]:

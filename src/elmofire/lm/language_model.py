@@ -132,6 +132,12 @@ class LanguageModel:
     def _fillers(self) -> Fillers:
         return Fillers(self._scorer.vocabulary, start=self._scorer.start, end=self._scorer.end)
 
+    def __repr__(self) -> str:
+        info = self.embedder.info()
+        return (
+            f"LanguageModel({info['model'] or 'weights'!r}, vocabulary={self.config.head}, engine={info['engine']!r})"
+        )
+
     def __reduce__(self):
         raise TypeError("a LanguageModel cannot be pickled; load it where it is needed")
 
