@@ -1,6 +1,7 @@
 /* A thread that waits here for half of the work. One sentence is a few calls of a tenth of a millisecond each: handing one over
    by way of the interpreter, whose lock both threads want, takes as long as the call. */
 
+#define _GNU_SOURCE
 #include "kernels.h"
 
 #include <pthread.h>
@@ -13,13 +14,8 @@ enum { NOTHING, CLAIMED, GIVEN, TAKEN, DONE, END }; /* the state of what is hand
 #define AWAKE_NANOSECONDS 1000000
 #define LOOKS 64 /* between two looks at the clock, or before another thread may run */
 
-/* To wake it takes some microseconds, but half a millisecond where a virtual processor has to be found a real one. Where it took
-   longer than a call, it is left asleep for the next so many: the caller makes them all, as it does wherever the companion is late. */
-#define LEFT_ASLEEP 16
-
 typedef struct {
     int state, sleeps; /* atomic, both */
-    int left_asleep;   /* the caller's own */
     pthread_t maker;
     int64_t kernel;
     const void *work;
@@ -100,19 +96,13 @@ static void wake(companion *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* The nanoseconds that it took to wake the companion; 0 where it is awake, or left asleep. */
-static int64_t give(companion *c)
+/* Linux puts a thread that wakes on the processor of the one that has woken it where no other is idle, or, in a virtual machine,
+   where the others are not running just then; and lets it run there first, as it has slept so long: with the caller waiting. */
+static void give_way(void)
 {
-    set_state(c, GIVEN);
-    if (!__atomic_load_n(&c->sleeps, __ATOMIC_SEQ_CST))
-        return 0;
-    if (c->left_asleep) {
-        c->left_asleep--;
-        return 0;
-    }
-    int64_t since = nanoseconds();
-    wake(c);
-    return nanoseconds() - since;
+#ifdef SCHED_BATCH
+    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}); /* if it may not, it is as before */
+#endif
 }
 
 int64_t elmofire_companion_bytes(void) { return sizeof(companion); }
@@ -121,7 +111,7 @@ void elmofire_companion_ready(void *memory)
 {
     companion *c = memory;
     c->state = NOTHING;
-    c->sleeps = c->left_asleep = 0;
+    c->sleeps = 0;
     c->maker = pthread_self();
     pthread_mutex_init(&c->lock, 0);
     pthread_cond_init(&c->wake, 0);
@@ -132,6 +122,7 @@ void elmofire_companion_wait(void *memory)
     companion *c = memory;
     if (pthread_equal(c->maker, pthread_self()))
         return; /* no thread of its own, but one of those that libraries switch by hand: it would never be another's turn */
+    give_way();
     while (state_of(c) != END) {
         watch(c);
         if (!is_wanted(c))
@@ -159,10 +150,10 @@ void elmofire_both(void *memory, int64_t kernel, const void *first, const void *
     }
     c->kernel = kernel;
     c->work = second;
-    int64_t waking = give(c), since = nanoseconds();
+    set_state(c, GIVEN);
+    if (__atomic_load_n(&c->sleeps, __ATOMIC_SEQ_CST))
+        wake(c);
     call(kernel, first);
-    if (waking > nanoseconds() - since)
-        c->left_asleep = LEFT_ASLEEP;
     if (move(c, GIVEN, CLAIMED)) { /* still there: nobody came */
         call(kernel, second);
         set_state(c, NOTHING);
