@@ -207,7 +207,6 @@ _PARTS = {
     "gates_backward": "gates and memories, backward",
     "project_forward": "projection, forward",
     "project_backward": "gradients of h summed",
-    "half_forward": "gates of one direction and projections of the other",
     "all_waves": "all waves in one launch",
     "move_gates": "weights packed, their gradients unpacked",
     "nvjet_sm90_tss": "weights' gradients (cuBLAS)",

@@ -304,13 +304,13 @@ def test_packed_weights_give_the_same_without_keeping_anything(rows, path, preci
         assert relative(a, b) <= bound
 
 
-# Nothing is kept, so that on Hopper projections run among the gates of the other direction.
+# Nothing is kept: a wave's memories take the place of those before.
 LONG = [
     (2, 2, 20, 256, 128, 128, 1024),
     (2, 2, 3, 1024, 512, 512, 4096),
     (2, 3, 5, 300, 100, 256, 256),
     (2, 1, 1, 385, 128, 128, 64),
-    (2, 2, 2, 5000, 200, 512, 128),  # more tiles of projections than of gates, and than processors
+    (2, 2, 2, 5000, 200, 512, 128),
     (1, 2, 3, 512, 128, 128, 256),
 ]
 

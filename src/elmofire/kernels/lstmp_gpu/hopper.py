@@ -2,7 +2,7 @@
 
 import torch
 
-from elmofire.kernels.lstmp_gpu import cells, hopper_gates, hopper_gradients, hopper_halves
+from elmofire.kernels.lstmp_gpu import cells, hopper_gates, hopper_gradients
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
 from elmofire.kernels.lstmp_gpu.waves import Kernels
 
@@ -12,5 +12,4 @@ def kernels(s: Sizes) -> Kernels:
         raise ValueError("the kernels for Hopper multiply in bfloat16")
     fits = s.P_ <= hopper_gradients.MOST_PROJECTION
     gates_backward = hopper_gradients.plan_gates_backward if fits else cells.plan_gates_backward
-    inference = hopper_halves.run_all_waves if hopper_halves.serves(s) else None
-    return Kernels(hopper_gates.plan_gates, gates_backward, hopper=True, inference=inference)
+    return Kernels(hopper_gates.plan_gates, gates_backward, hopper=True)

@@ -57,48 +57,10 @@ def split_gates(z, UNIT_LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def place_of(tile, B, BLOCKS: gl.constexpr):
-    """-> (row, block of columns, number of the cell). Row tiles follow each other first: they share the block's weights in the cache."""
+def place_of(tile, cell0, B, C: gl.constexpr):
+    """Row tiles follow each other first, so that they share the block's weights through the cache."""
     row_tiles = B // ROWS
-    return (tile % row_tiles) * ROWS, (tile // row_tiles) % BLOCKS, tile // (row_tiles * BLOCKS)
-
-
-@gluon.jit
-def stream(x, weight, x_row, w_row, x_ring, w_ring, full, empty, step, DEPTHS: gl.constexpr, STAGES: gl.constexpr):
-    """The operands of one tile, as the ring has room for them."""
-    for k in range(DEPTHS):
-        stage = (step + k) % STAGES
-        mbarrier.wait(empty.index(stage), (((step + k) // STAGES) & 1) ^ 1)
-        mbarrier.expect(full.index(stage), (ROWS + COLUMNS) * DEPTH * 2)
-        tma.async_copy_global_to_shared(x, [x_row, k * DEPTH], full.index(stage), x_ring.index(stage))
-        tma.async_copy_global_to_shared(weight, [w_row, k * DEPTH], full.index(stage), w_ring.index(stage))
-
-
-@gluon.jit
-def multiply(x_ring, w_ring, full, empty, step, Z: gl.constexpr, DEPTHS: gl.constexpr, STAGES: gl.constexpr):
-    """One tile's product (128, 128) of what is streamed."""
-    z = gl.zeros([ROWS, COLUMNS], gl.float32, Z)
-    for k in range(DEPTHS):
-        stage = (step + k) % STAGES
-        mbarrier.wait(full.index(stage), ((step + k) // STAGES) & 1)
-        z = warpgroup_mma(x_ring.index(stage), w_ring.index(stage).permute((1, 0)), z, is_async=True)
-        z = warpgroup_mma_wait(num_outstanding=1, deps=(z,))
-        mbarrier.arrive(empty.index((step + k + STAGES - 1) % STAGES), pred=k > 0)
-    z = warpgroup_mma_wait(num_outstanding=0, deps=(z,))
-    mbarrier.arrive(empty.index((step + DEPTHS - 1) % STAGES))
-    return z
-
-
-@gluon.jit
-def updated(z, before, t, running, UNIT_LAYOUT: gl.constexpr, CLIP: gl.constexpr, RAGGED: gl.constexpr):
-    """-> the memories after the step, and the output gate before its function."""
-    i, f, g, o = split_gates(z, UNIT_LAYOUT)
-    after = sigmoid(f) * before + sigmoid(i) * tanh(g)
-    if CLIP is not None:
-        after = gl.minimum(gl.maximum(after, -CLIP), CLIP)
-    if RAGGED:
-        after = gl.where(gl.expand_dims(t < gl.load(running), 1), after, before)
-    return after, o
+    return (tile % row_tiles) * ROWS, (tile // row_tiles) % (C // UNITS), cell0 + tile // (row_tiles * (C // UNITS))
 
 
 @gluon.jit
@@ -108,13 +70,16 @@ def load_tiles(
 ):  # fmt: skip
     step = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, block, number = place_of(tile, B, C // UNITS)
-        cell = cell0 + number
+        row, block, cell = place_of(tile, cell0, B, C)
         x_row = (cell * (waves + 1) + wave) * B + row
-        stream(
-            xh, weight, x_row, cell * (4 * C) + block * COLUMNS, x_ring, w_ring, full, empty, step, K // DEPTH, STAGES
-        )
-        step += K // DEPTH
+        w_row = cell * (4 * C) + block * COLUMNS
+        for k in range(K // DEPTH):
+            stage = step % STAGES
+            mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
+            mbarrier.expect(full.index(stage), (ROWS + COLUMNS) * DEPTH * 2)
+            tma.async_copy_global_to_shared(xh, [x_row, k * DEPTH], full.index(stage), x_ring.index(stage))
+            tma.async_copy_global_to_shared(weight, [w_row, k * DEPTH], full.index(stage), w_ring.index(stage))
+            step += 1
 
 
 @gluon.jit
@@ -132,8 +97,7 @@ def compute_tiles(
     column_in_tile = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, Z))
     turn = 0
     for tile in range(gl.program_id(0) + which * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
-        row, block, number = place_of(tile, B, C // UNITS)
-        cell = cell0 + number
+        row, block, cell = place_of(tile, cell0, B, C)
         t = wave - cell // D
         # Asked for before the product, here when it ends.
         place = gl.expand_dims(row + row_in_tile, 1) * C + gl.expand_dims(block * UNITS + unit_in_tile, 0)
@@ -145,7 +109,15 @@ def compute_tiles(
 
         step = (2 * turn + which) * STEPS
         mbarrier.wait(turns.index(which), (turn & 1) ^ (1 - which))
-        z = multiply(x_ring, w_ring, full, empty, step, Z, STEPS, STAGES)
+        z = gl.zeros([ROWS, COLUMNS], gl.float32, Z)
+        for k in range(STEPS):
+            stage = (step + k) % STAGES
+            mbarrier.wait(full.index(stage), ((step + k) // STAGES) & 1)
+            z = warpgroup_mma(x_ring.index(stage), w_ring.index(stage).permute((1, 0)), z, is_async=True)
+            z = warpgroup_mma_wait(num_outstanding=1, deps=(z,))
+            mbarrier.arrive(empty.index((step + k + STAGES - 1) % STAGES), pred=k > 0)
+        z = warpgroup_mma_wait(num_outstanding=0, deps=(z,))
+        mbarrier.arrive(empty.index((step + STEPS - 1) % STAGES))
         if SAVE:
             tma.store_wait(0)  # the staging memory is free again
         mbarrier.arrive(turns.index(1 - which))
@@ -157,7 +129,13 @@ def compute_tiles(
             tma.async_copy_shared_to_global(
                 gates, [(cell * waves + wave) * B + row, block * COLUMNS], staging.index(which)
             )
-        after, o = updated(z, before, t, lengths + row + row_in_tile, U, CLIP, RAGGED)
+        i, f, g, o = split_gates(z, U)
+        after = sigmoid(f) * before + sigmoid(i) * tanh(g)
+        if CLIP is not None:
+            after = gl.minimum(gl.maximum(after, -CLIP), CLIP)
+        if RAGGED:
+            running = t < gl.load(lengths + row + row_in_tile)
+            after = gl.where(gl.expand_dims(running, 1), after, before)
         gl.store(c + ((cell.to(gl.int64) * c_slots + c_to) * B) * C + place, after)
         opened = sigmoid(o) * tanh(after)
         gl.store(m + ((cell.to(gl.int64) * m_slots + m_at) * B) * C + place, opened.to(gl.bfloat16))

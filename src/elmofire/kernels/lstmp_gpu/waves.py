@@ -18,7 +18,6 @@ class Kernels(NamedTuple):
     gates: Callable[[Sizes, Forward, Packed, Rows], Callable[[int], None]]
     gates_backward: Callable[[Sizes, Forward, Backward, Packed, Rows], Callable[[int], None]]
     hopper: bool
-    inference: Callable[[Sizes, Forward, Packed, Rows], None] | None = None  # all waves, where nothing is kept
 
 
 TRITON = Kernels(cells.plan_gates, cells.plan_gates_backward, hopper=False)
@@ -47,8 +46,6 @@ def forward(
         f.c[_cells(s, layer), layer % slots, : s.B, : s.C].copy_(memory[:, layer])
     if not save and sentence.serves(s, inputs.device):
         sentence.run_all_waves(s, f, packed, rows)
-    elif not save and kernels.inference is not None:
-        kernels.inference(s, f, packed, rows)
     else:
         gates = kernels.gates(s, f, packed, rows)
         project = projection.plan_projection(s, f, packed, rows, hopper=kernels.hopper)
