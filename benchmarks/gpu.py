@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def tests(*chosen: str) -> list[str]:
-    return ["-m", "pytest", "-q", "-n", str(min(8, os.cpu_count() or 1)), *chosen]
+    return ["-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), *chosen]
 
 
 def steps(corpus: str | None) -> dict[str, Step]:
