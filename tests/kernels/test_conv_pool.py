@@ -197,7 +197,8 @@ def test_a_step_can_be_captured_in_a_cuda_graph():
 
     def step():
         pooled = conv_pool(ids, leaves[0], leaves[1:3], leaves[3:], path="triton", precision="bfloat16")
-        return [pooled, *torch.autograd.grad(pooled, leaves, grad)]
+        gradients = torch.autograd.grad(pooled, leaves, grad)
+        return [pooled.detach(), *gradients]  # nothing of the captured pass is alive in the next, on another stream
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
