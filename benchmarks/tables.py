@@ -229,6 +229,7 @@ def lstmp_profile() -> list[list[str]]:
         named = (name for start, name in _PARTS.items() if record["kernel"].startswith(start))
         part = _INPUTS if product else next(named, _OTHERS)
         parts[part] = parts.get(part, 0) + record["microseconds"]
+    cases = dict(sorted(cases.items(), key=lambda item: (item[0][0] != "train", item[0][1], item[0][2])))
     head = ["part, ms", *[f"{mode}, {path}, {batch} x {steps}" for mode, path, batch, steps in cases]]
     totals = [sum(parts.values()) for parts in cases.values()]
     body = []
