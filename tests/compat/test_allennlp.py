@@ -483,13 +483,16 @@ class TestAddresses:
         monkeypatch.setenv("ELMOFIRE_HOME", str(tmp_path / "home"))
         return tmp_path / "home"
 
-    @pytest.mark.parametrize("folder", ["original", "original-lm"])
-    def test_the_fetched_copy_is_used(self, files, home, folder):
-        (home / "allenai" / folder).mkdir(parents=True)
+    @pytest.mark.parametrize("name", ["original", "original-lm"])
+    def test_the_fetched_copy_is_used(self, files, home, name):
+        folder = home / "allenai" / name
+        folder.mkdir(parents=True)
         for file in files:
-            shutil.copy(file, home / "allenai" / folder)
-        for name in ("softmax_weights.hdf5", "vocab.txt") if folder == "original-lm" else ():
-            (home / "allenai" / folder / name).write_text("not needed")
+            shutil.copy(file, folder)
+        if name == "original-lm":
+            with h5py.File(folder / "softmax_weights.hdf5", "w") as file:
+                file["softmax/W"], file["softmax/b"] = np.zeros((3, load_weights(files).config.projection)), np.zeros(3)
+            (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
         expected = vectors(Elmo(*files, 1))
         assert_same(vectors(Elmo(f"{self.PUBLISHED}options.json", f"{self.PUBLISHED}weights.hdf5", 1)), expected)
         embedder = ElmoTokenEmbedder()  # whose defaults are the other mirror's

@@ -211,6 +211,14 @@ class TestPairs:
         other = (tmp_path / "weights.hdf5").rename(tmp_path / "mine_weights.hdf5")
         assert load_weights((pair[0], other)).config.head == 0
 
+    def test_a_broken_head_that_nobody_named_is_left_out_with_a_warning(self, tmp_path):
+        weights = save(tmp_path, "hdf5", tiny(head=7))
+        (tmp_path / "softmax_weights.hdf5").write_bytes(b"half a download")
+        with pytest.warns(UserWarning, match=r"softmax_weights.hdf5: is not a whole HDF5 file, so .* without its head"):
+            found = load_weights((tmp_path / "options.json", tmp_path / "weights.hdf5"))
+        assert found.config.head == 0
+        np.testing.assert_array_equal(found.arrays["forward.0.bias"], weights.arrays["forward.0.bias"])
+
     def test_a_pair_is_two_files(self, tmp_path):
         with pytest.raises(ModelError, match=r"a pair of files is \(options, weights\), but 3 were given"):
             load_weights((tmp_path, tmp_path, tmp_path))  # pyright: ignore[reportArgumentType]

@@ -262,13 +262,27 @@ def _load_pair(options_file: Path, weight_file: Path, given: _Given) -> Weights:
     for file in (options_file, weight_file):
         if not file.is_file():
             raise ModelError(f"{file}: no such file")
-    softmax_file = weight_file.with_name(weight_file.name.replace(*_OF_THE_HEAD))
     return hdf5_2018.read(
         options_file,
         weight_file,
-        softmax_file=softmax_file if softmax_file != weight_file and softmax_file.is_file() else None,
+        softmax_file=_head_beside(weight_file),
         vocabulary_file=given.vocabulary_for(weight_file.parent),
     )
+
+
+def _head_beside(weight_file: Path) -> Path | None:
+    """The file that is named as the weights' head. Nobody named it, so a broken one is no error: most do without a head."""
+    from elmofire.formats.published.datasets import DatasetFile
+
+    file = weight_file.with_name(weight_file.name.replace(*_OF_THE_HEAD))
+    if file == weight_file or not file.is_file():
+        return None
+    try:
+        DatasetFile(file)
+    except ModelError:
+        warnings.warn(f"{file}: is not a whole HDF5 file, so the model is loaded without its head", stacklevel=5)
+        return None
+    return file
 
 
 def _options_in(folder: Path) -> list[Path]:
