@@ -304,6 +304,36 @@ def test_packed_weights_give_the_same_without_keeping_anything(rows, path, preci
         assert relative(a, b) <= bound
 
 
+FEW = [(2, 2, 6, 1, 12, 20, 30), (1, 3, 3, 1, 70, 33, 70), (2, 1, 1, 1, 3, 64, 64), (2, 2, 4, 2, 12, 20, 30)]
+MANY_STEPS = [(2, 2, 25, 1, 512, 512, 4096), (2, 3, 40, 1, 128, 128, 1024), (1, 2, 20, 1, 33, 500, 500)]
+MANY_STEPS += [(2, 2, 25, 16, 512, 512, 4096), (2, 2, 20, 7, 33, 33, 33)]
+
+
+@pytest.mark.parametrize(("path", "precision"), PATHS[:2])
+@pytest.mark.parametrize("way", ["plain", "clips", "ragged", "resets", "no skip"])
+@pytest.mark.parametrize("size", [*FEW, *[pytest.param(size, marks=on_gpu) for size in MANY_STEPS]], ids=str)
+def test_a_sentence_alone_or_a_few(size, way, path, precision):
+    """Which one launch is made for, or one a layer."""
+    given = problem(size)
+    inputs, weights, state, *_ = given
+    options = options_of(WAYS[way], given)
+    ones = masks_of(size, 0.0, path)
+
+    def found_by(run, dtype):
+        with torch.no_grad():
+            outputs, after = run(
+                *rebuilt([leaf.detach() for leaf in leaves_of(inputs, weights, state, dtype)], weights)
+            )
+        return [outputs, *after]
+
+    ours = found_by(lambda x, w, s: lstmp(x, w, s, **options, path=path, precision=precision), torch.float32)
+    exact = found_by(loop(ones, **options, dtype=torch.float64), torch.float64)
+    plain = found_by(loop(ones, **options, dtype=getattr(torch, precision)), torch.float32)
+    least = 4e-7 if precision == "float32" else 2e-3
+    errors = [(relative(a, b), relative(c, b)) for a, b, c in zip(ours, exact, plain, strict=True)]
+    assert all(of_ours <= 2 * theirs + least for of_ours, theirs in errors), errors
+
+
 # Nothing is kept: a wave's memories take the place of those before.
 LONG = [
     (2, 2, 20, 256, 128, 128, 1024),

@@ -25,13 +25,15 @@ room, rows, dtype = int(room), int(rows), getattr(torch, precision)
 if backend == "hip":
     torch.version.hip = "7"
 
-from elmofire.kernels.lstmp_gpu import cells, projection, row_tile, sizes
+from elmofire.kernels.lstmp_gpu import cells, one_row, projection, row_tile, sizes
+from elmofire.kernels.lstmp_gpu.buffers import Forward
 
 sizes._shared_memory = lambda device: room
 operand = {torch.bfloat16: "*bf16", torch.float32: "*fp32"}[dtype]
-SIGNATURE = dict.fromkeys(["xh", "weight", "gates", "m"], operand)
-SIGNATURE |= dict.fromkeys(["bias", "c", "outputs"], "*fp32") | dict.fromkeys(["resets", "inside"], "*u8")
-SIGNATURE |= {"lengths": "*i32", "seed": "*i64"}
+SIGNATURE = dict.fromkeys(["xh", "weight", "projection", "gates", "m"], operand)
+SIGNATURE |= dict.fromkeys(["bias", "c", "outputs", "ahead"], "*fp32") | dict.fromkeys(["resets", "inside"], "*u8")
+SIGNATURE |= {"lengths": "*i32", "seed": "*i64", "arrivals": "*i32"}
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_cooperative_grid")
 
 
 class Launched:
@@ -42,7 +44,7 @@ class Launched:
         return self
 
     def __call__(self, *given, **chosen):
-        options = {name: chosen.pop(name) for name in ("num_warps", "num_stages")}
+        options = {name: chosen.pop(name) for name in OPTIONS if name in chosen}
         names = self.kernel.arg_names
         signature = {name: "constexpr" if name in chosen else SIGNATURE.get(name, "i32") for name in names}
         constants = {(names.index(name),): value for name, value in chosen.items()}
@@ -63,6 +65,14 @@ for save in (True, False):
     tokens = SimpleNamespace(lengths=here, resets=here, seed=here)
     cells.plan_gates(s, f, packed, tokens)(1)
     projection.plan_projection(s, f, packed, tokens, hopper=False)(1)
+
+s = sizes.Sizes(
+    D=1, L=1, T=2, B=1, E=512, P=512, C=4096, row_tile=row_tile(1), dtype=dtype, cell_clip=3.0, ragged=True, resets=True
+)
+if one_row.serves(s):
+    one_row.all_steps = Launched(one_row.all_steps)
+    packed.weight = torch.zeros(1, 4 * s.C_, s.K_, dtype=dtype)
+    one_row.run_all_steps(s, Forward.make(s, torch.device("cpu"), save=False), packed, tokens)
 """
 # What a program may have of a processor's memory.
 GPUS = {
@@ -83,5 +93,6 @@ def test_kernels_are_compiled_for_other_gpus_and_fit_their_processors(tmp_path, 
     ended = subprocess.run(given, capture_output=True, text=True, env=alone, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     compiled = [line.split() for line in ended.stdout.splitlines()]
-    assert [name for name, _ in compiled] == 2 * ["gates_forward", "project_forward"]
+    of_one_row = ["all_steps"] if (backend, precision) == ("cuda", "float32") else []
+    assert [name for name, _ in compiled] == [*2 * ["gates_forward", "project_forward"], *of_one_row]
     assert all(0 < int(shared) <= room for _, shared in compiled), compiled

@@ -82,7 +82,6 @@ def gates_tile(
     t = wave - cell // D
     rows = row + tl.arange(0, ROWS)
     columns = block * GATES_A_BLOCK + tl.arange(0, GATES_A_BLOCK)
-    units = block * UNITS_A_BLOCK + tl.arange(0, UNITS_A_BLOCK)
     depth = tl.arange(0, DEPTH)
 
     waves = T + L - 1
@@ -100,6 +99,25 @@ def gates_tile(
     else:
         for k in range(0, K, DEPTH):
             z = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), z, input_precision=PRECISION)
+    finish_gates(
+        z, row, block, cell, bias, c, gates, m, lengths, resets, wave, c_from, c_to, m_at, B, T, c_slots, m_slots,
+        C, D, L, CLIP, SAVE, RAGGED, RESETS, CACHE, ROWS,
+    )  # fmt: skip
+
+
+@triton.jit
+def finish_gates(
+    z,  # (ROWS, 128): the products
+    row, block, cell, bias, c, gates, m, lengths, resets, wave, c_from, c_to, m_at, B, T, c_slots, m_slots,
+    C: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr, RAGGED: tl.constexpr,
+    RESETS: tl.constexpr, CACHE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """What the cells make of a tile's products: new memories, and m."""
+    t = wave - cell // D
+    rows = row + tl.arange(0, ROWS)
+    columns = block * GATES_A_BLOCK + tl.arange(0, GATES_A_BLOCK)
+    units = block * UNITS_A_BLOCK + tl.arange(0, UNITS_A_BLOCK)
+    waves = T + L - 1
     z += tl.load(bias + cell * 4 * C + columns)[None, :]
     if SAVE:
         kept = gates + ((cell.to(tl.int64) * waves + wave) * B) * 4 * C

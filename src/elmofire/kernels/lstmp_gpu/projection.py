@@ -61,8 +61,6 @@ def project_tile(
     """Some rows and columns of a cell's h, and all that follows from them."""
     rows = row + tl.arange(0, ROWS)
     columns = column + tl.arange(0, COLUMNS)
-    layer = cell // D
-    t = wave - layer
     h = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     if COPIED:
         m_row = (cell * m_slots + m_at) * B + row
@@ -74,7 +72,25 @@ def project_tile(
         w = weight + (cell.to(tl.int64) * P) * C + columns[None, :] * C + depth[:, None]
         for k in range(0, C, DEPTH):
             h = tl.dot(tl.load(a + k, cache_modifier=CACHE), tl.load(w + k), h, input_precision=PRECISION)
+    finish_hidden(
+        h, row, column, cell, xh, outputs, inside, lengths, resets, seed, wave, B, T,
+        X, P, D, L, CLIP, SKIP, DROPOUT, SAVE, RAGGED, RESETS, CACHE, ROWS, COLUMNS,
+    )  # fmt: skip
 
+
+@triton.jit
+def finish_hidden(
+    h,  # (ROWS, COLUMNS): the products
+    row, column, cell, xh, outputs, inside, lengths, resets, seed, wave, B, T,
+    X: tl.constexpr, P: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr, SKIP: tl.constexpr,
+    DROPOUT: tl.constexpr, SAVE: tl.constexpr, RAGGED: tl.constexpr, RESETS: tl.constexpr, CACHE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """What follows from a tile's products: outputs, the next step's h, and what the next layer reads."""
+    rows = row + tl.arange(0, ROWS)
+    columns = column + tl.arange(0, COLUMNS)
+    layer = cell // D
+    t = wave - layer
     width: tl.constexpr = X + P
     slot = (cell.to(tl.int64) * (T + L) + wave) * B
     here = rows[:, None] * width + columns[None, :]

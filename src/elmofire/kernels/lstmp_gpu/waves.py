@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmofire.kernels.lstmp_gpu import cells, projection, sentence
+from elmofire.kernels.lstmp_gpu import cells, one_row, projection, sentence
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Layer, Packed, unpack_gradients
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
@@ -44,7 +44,9 @@ def forward(
         if s.resets:
             start.masked_fill_(rows.resets[:, 0, : s.B, None] != 0, 0)
         f.c[_cells(s, layer), layer % slots, : s.B, : s.C].copy_(memory[:, layer])
-    if not save and sentence.serves(s, inputs.device):
+    if not save and one_row.serves(s):
+        one_row.run_all_steps(s, f, packed, rows)
+    elif not save and sentence.serves(s, inputs.device):
         sentence.run_all_waves(s, f, packed, rows)
     else:
         gates = kernels.gates(s, f, packed, rows)
