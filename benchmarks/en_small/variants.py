@@ -73,12 +73,15 @@ THIRD: dict[str, tuple[str, ...]] = {
     "16,384 negatives": (*DENSE, "loss.samples=16384"),
     "betas 0.9, 0.9997": (*DENSE, "optimizer.betas=[0.9, 0.9997]"),
 }
-# What won, carried over to the original size.
-CARRIED = ("recipe=large", "batch_tokens=20480", *DENSE[2:-1], "data.steps=40")
+# What en-small was trained by, carried over to the original size at that size's own rate, at en-small's, and with smaller batches.
+CARRIED = (
+    "recipe=large", "batch_tokens=20480", "dropout.input=0", "dropout.layers=0", "dropout.output=0",
+    "data.reading=lanes", "data.reset=true", "data.steps=40", "optimizer.clip=0.5", "optimizer.warmup=1000",
+)  # fmt: skip
 ORIGINAL: dict[str, tuple[str, ...]] = {
-    "large": ("recipe=large",),
     "carried over": CARRIED,
-    "carried over, rate 2e-3": (*CARRIED, "optimizer.rate=2e-3"),
+    "large": ("recipe=large",),
+    "carried over, rate 3e-3": (*CARRIED, "optimizer.rate=3e-3"),
     "carried over, 10k": (*CARRIED, "batch_tokens=10240"),
 }
 STAGES = {"first": FIRST, "second": SECOND, "long": LONG, "third": THIRD, "original": ORIGINAL}
