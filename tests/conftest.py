@@ -25,4 +25,4 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> list[str]:
     missing = [f"compiled kernels: not {name}: {why}" for name, why in library.missing().items()]
-    return [f"compiled kernels: {', '.join(library.available()) or 'none, numpy serves'}", *missing]
+    return [f"compiled kernels: {', '.join(library.available()) or 'none, using numpy'}", *missing]

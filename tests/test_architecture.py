@@ -16,6 +16,7 @@ SOURCE = Path(elmofire.__file__).parent
 ORDER = [
     "errors",
     "recipe",
+    "terminal",
     "text",
     "formats",
     "engine",
@@ -28,7 +29,7 @@ ORDER = [
     "analysis",
 ]
 LEAVES = ["compat", "integrations", "serve", "scale", "bench"]
-WITHOUT_TORCH = {"errors", "recipe", "text", "formats", "engine"}
+WITHOUT_TORCH = {"errors", "recipe", "terminal", "text", "formats", "engine"}
 
 
 def may_import(room: str) -> set[str]:
@@ -51,7 +52,11 @@ def imports(file: Path) -> set[str]:
     return found
 
 
-FILES = [file for file in sorted(SOURCE.rglob("*.py")) if file.parent != SOURCE or file.stem in ("errors", "recipe")]
+FILES = [
+    file
+    for file in sorted(SOURCE.rglob("*.py"))
+    if file.parent != SOURCE or file.stem in ("errors", "recipe", "terminal")
+]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -111,5 +116,7 @@ def test_every_public_name_is_there_and_says_what_it_is():
     for name in elmofire.__all__:
         assert getattr(elmofire, name).__doc__, name
     assert sorted(elmofire.__all__) == sorted(elmofire._HOMES)
+    modules = {path.stem for path in SOURCE.iterdir()}
+    assert not modules & {*elmofire.__all__}  # a module that is imported would take the place of what has its name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         elmofire.nonsense  # noqa: B018

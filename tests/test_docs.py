@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import elmofire
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -39,6 +41,22 @@ def test_links_within_the_project_lead_somewhere(page):
     )  # calls in code look alike
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
     missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_the_index_lists_every_page():
+    index = ROOT / "docs/README.md"
+    listed = re.findall(r"\]\(([^)#]+)\)", index.read_text(encoding="utf-8"))
+    pages = {
+        page.relative_to(index.parent).as_posix() for page in PAGES if index.parent in page.parents and page != index
+    }
+    assert pages <= {*listed}
+    assert len(listed) == len({*listed})
+
+
+def test_the_python_page_tells_every_public_name():
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    missing = [name for name in elmofire.__all__ if not re.search(rf"`{name}\b", page)]
     assert not missing
 
 

@@ -138,7 +138,7 @@ def test_the_installed_wheel_uses_the_kernels_it_was_built_with(wheel, python, t
     assert not done.stderr
 
 
-def test_without_a_compiler_the_wheel_is_plain_and_says_once_that_numpy_serves(python, tmp_path):
+def test_without_a_compiler_the_wheel_is_plain_and_says_once_that_numpy_is_used(python, tmp_path):
     plain = build_wheel(tmp_path, CC="false")
     assert plain.name.endswith("-py3-none-any.whl")
     assert not libraries_in(plain)
@@ -150,5 +150,5 @@ def test_without_a_compiler_the_wheel_is_plain_and_says_once_that_numpy_serves(p
     done = finished(python, "-c", program, cwd=tmp_path, PYTHONPATH=str(tmp_path / "plain"))
     assert done.stdout == f"{tmp_path / 'plain/elmofire/__init__.py'} (4, 256)\n"
     assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("elmofire: no compiled kernels, so numpy serves")
+    assert done.stderr.startswith("elmofire: no compiled kernels, using numpy")
     assert "libelmofire_portable" in done.stderr

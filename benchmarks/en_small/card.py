@@ -25,7 +25,7 @@ from en_small.evaluate import RECORDS, STATES, family, identity
 
 PACKAGED = ROOT / "src/elmofire/models/en-small"
 HARDWARE = "one NVIDIA H200"
-TEXTS = {"wiki": "Wikipedia", "books": "books", "dev": "dev, by which was chosen"}
+TEXTS = {"wiki": "Wikipedia", "books": "books", "dev": "dev, used for selection"}
 FRONT = """---
 language: en
 license: apache-2.0
@@ -58,10 +58,10 @@ Articles on which SQuAD's questions are asked are left out, and so are paragraph
 test text of CoNLL-2003, UD English EWT, SST, SNLI, LingNLI, LitBank, OntoGUM, SQuAD, QAMR, PolicyQA or the all-words WSD sets, or with the
 held-out text; sentences under 13 words cannot match."""
 HELD_OUT = """The held-out text, `wiki` (145 whole articles) and `books` (7 whole books), is as it was found, not cleaned. About a dozen
-preliminary runs of other code, from which this recipe set out, had been compared on it. For this model nothing was chosen on it: runs
+preliminary runs, from which this recipe set out, had been compared on it. For this model nothing was chosen on it: runs
 were compared on `dev`, whole documents cut from the training text."""
 LAST_LOOK = "`wiki` and `books` were scored for a last look, when the model was done."
-NOT_SEARCHED = ", but for its rate, clip and warm-up: a first long run at the rate of 5e-3 diverged, and these were set lower without a search"
+NOT_SEARCHED = ", except its rate, clip and warm-up: a first long run at the rate of 5e-3 diverged, and these were set lower without a search; it was run once, so how far another seed would land is not known"
 SPELLING = """GloVe has one vector for a word in lower case: it sees no capitals and no suffixes, while the biLM reads characters. So a part of
 what the biLM has over GloVe is spelling. The clean comparison, of context learned from text, is with its own layer 0 and with the
 untrained biLM, which read the same characters."""
@@ -75,13 +75,13 @@ place, and as a small biLM to try things with or to go on training. It runs on a
   senses of words since then are unknown to it; expect newswire and web text to be predicted less well than the figures above.
 - It has its sources' biases. Wikipedia's articles are about men, Europe and North America far more than about others; books of that time
   hold views of women, races, classes, colonies and religions, and words for people, that are offensive now. Vectors and substitutes
-  show them. Do not let it decide about people unexamined.
-- Not for generating text: it is small, knows one sentence at a time, and nothing of whether what it says is so.
-- Vectors compare within this model only."""
+  show them. Do not let it decide about people unchecked.
+- Not for generating text: it is small, knows one sentence at a time, and has no notion of what is true.
+- Compare vectors only within this model."""
 LICENSES = """## Licenses
 
-The model is part of elmofire and has its license, Apache-2.0. The text is not part of it, but for the words of `vocab.txt`. That of
-Wikipedia is by its authors, under CC BY-SA 3.0; the books are in the public domain in the USA (their status elsewhere was not examined)."""
+The model is part of elmofire and has its license, Apache-2.0. The text is not included, except the words of `vocab.txt`.
+Wikipedia's is by its authors, under CC BY-SA 3.0; the books are in the public domain in the USA (their status elsewhere was not examined)."""
 
 
 def card(weights: Weights) -> str:
@@ -97,7 +97,7 @@ def head(weights: Weights) -> str:
     return (
         "# en-small\n\nA bidirectional language model of English that gives each word a vector in its context (ELMo, Peters et al. 2018), in "
         f"the published small size: {config.layers} LSTM layers of {config.cells:,} cells a direction, projected to {config.projection}; "
-        f"words from bytes by {filters:,} filters and {encoder.highways} highway. {config.parameters / 1e6:.1f}M "
+        f"words encoded from bytes by {filters:,} filters and {encoder.highways} highway. {config.parameters / 1e6:.1f}M "
         f"parameters, and a softmax over {config.head:,} words behind them. Vectors have {config.width} numbers, of {config.layers + 1} layers."
     )
 
@@ -113,7 +113,7 @@ def text(weights: Weights) -> str:
             ", ".join(f"{key.removeprefix(kind)} ({done[key]:,})" for key in sorted(done) if key.startswith(kind))
             for kind in ("dropped: ", "mended: ")
         )
-        told = f"Of {done['paragraphs']:,} paragraphs some were left out, by what extraction had done to them"
+        told = f"Of {done['paragraphs']:,} paragraphs, these were left out for extraction damage"
         parts.append(f"{told}: {dropped}. Mended in others: {mended}.")
     if splits := split_sizes():
         rows = [[name, f"{split['sentences']:,}", f"{split['tokens']:,}"] for name, split in splits.items()]

@@ -13,16 +13,21 @@ from pathlib import Path
 
 from records import keep
 
+from elmofire import prepare
 from elmofire.formats.files import written_aside
 from elmofire.text.readers import read_lines
 from elmofire.train.archive.packing import pack
-from elmofire.train.corpus.job import Settings
-from elmofire.train.corpus.prepare import prepare
 from en_small.cleaning import cleaned
 
 TRAINING = ("enwiki-1", "enwiki-2", "books")
 SECTIONS = ("wiki", "books")  # of the held-out text, marked in its titles
-SETTINGS = Settings(documents="blocks", titles="^= .* =$", held_out=0.005, held_out_name="dev", vocabulary=100_000)
+SETTINGS = {
+    "documents": "blocks",
+    "titles": "^= .* =$",
+    "held_out": 0.005,
+    "held_out_name": "dev",
+    "vocabulary": 100_000,
+}
 
 
 def clean(source: Path, target: Path) -> None:
@@ -61,11 +66,11 @@ def main(folder: Path, corpus: Path) -> None:
     if not all(path.exists() for path in heldout.values()):
         divide(folder / "heldout.txt.bz3", heldout)
     made = prepare(
-        [str(texts / f"{name}.txt") for name in TRAINING],
+        [texts / f"{name}.txt" for name in TRAINING],
         corpus,
-        SETTINGS,
-        held_out_texts={name: [str(path)] for name, path in heldout.items()},
+        held_out_texts={name: [path] for name, path in heldout.items()},
         note=lambda text: print(text, file=sys.stderr),
+        **SETTINGS,
     )
     archive = Path(f"{corpus}-archive")
     if not archive.exists():

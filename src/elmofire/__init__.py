@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from elmofire.embed.embedder import Embedder
+    from elmofire.embed.job import embed_to_file
     from elmofire.embed.outputs import open_embeddings
     from elmofire.engine.state import State
     from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra, ModelError, RecipeError
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from elmofire.model.bilm import BiLM
     from elmofire.model.elmo import Elmo
     from elmofire.model.mix import ScalarMix
+    from elmofire.text.readers import read_sentences
+    from elmofire.text.sentences import split_sentences
+    from elmofire.train.corpus.prepare import prepare
+    from elmofire.train.corpus.reader import Corpus
+    from elmofire.train.finetune import finetune
     from elmofire.train.pretrain import pretrain
 
 # Where each public name lives. They are imported when first used: neither numpy nor torch is loaded before.
 _HOMES = {
     "Embedder": "elmofire.embed.embedder",
+    "embed_to_file": "elmofire.embed.job",
     "open_embeddings": "elmofire.embed.outputs",
     "State": "elmofire.engine.state",
     "load_weights": "elmofire.formats",
@@ -36,7 +43,12 @@ _HOMES = {
     "BiLM": "elmofire.model.bilm",
     "Elmo": "elmofire.model.elmo",
     "ScalarMix": "elmofire.model.mix",
+    "read_sentences": "elmofire.text.readers",
+    "split_sentences": "elmofire.text.sentences",
+    "Corpus": "elmofire.train.corpus.reader",
+    "prepare": "elmofire.train.corpus.prepare",
     "pretrain": "elmofire.train.pretrain",
+    "finetune": "elmofire.train.finetune",
     "ElmofireError": "elmofire.errors",
     "ModelError": "elmofire.errors",
     "InputError": "elmofire.errors",
@@ -47,6 +59,7 @@ _HOMES = {
 
 __all__ = [
     "BiLM",
+    "Corpus",
     "DataError",
     "Elmo",
     "ElmofireError",
@@ -59,10 +72,15 @@ __all__ = [
     "ScalarMix",
     "State",
     "Weights",
+    "embed_to_file",
+    "finetune",
     "load_weights",
     "open_embeddings",
+    "prepare",
     "pretrain",
+    "read_sentences",
     "save_weights",
+    "split_sentences",
 ]
 
 

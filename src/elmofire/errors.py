@@ -10,14 +10,25 @@
 Each says what is wrong, where, and (as the hint) what to do. The command line prints them without a traceback and exits with 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class ElmofireError(Exception):
-    """A mistake that the user can mend: `str()` is the whole message, hint included."""
+    """A mistake that the user can mend: `message` says what and where, `hint` what to do; `str()` is both."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message}\nhint: {hint}" if hint else message)
+        self.message, self.hint = message, hint
+
+    def __reduce__(self) -> "tuple[Callable[..., ElmofireError], tuple[type[ElmofireError], str, str]]":
+        """Out of a process of a pool as it was, also where a kind is made of something else than a message."""
+        return _again, (type(self), self.message, self.hint)
+
+
+def _again(kind: type[ElmofireError], message: str, hint: str) -> ElmofireError:
+    error = kind.__new__(kind)
+    ElmofireError.__init__(error, message, hint=hint)
+    return error
 
 
 class ModelError(ElmofireError):

@@ -76,13 +76,24 @@ def test_embed_prints_errors_rates_and_latencies(monkeypatch, capsys, model, tmp
     assert records[1]["tokens"] == 11 + 2 + 11
 
 
+def test_a_text_that_is_too_short_is_noted_unless_notes_are_unwanted(monkeypatch, capsys, model, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("Why not?\n", encoding="utf-8")
+    options = ["--model", model, "--text", str(text), "--sentences", "0", "--singles", "3", "--engine", "numpy"]
+    assert run(monkeypatch, "embed", *options) == 0
+    assert "note: the text has only 1 sentence\n" in capsys.readouterr().err
+    assert run(monkeypatch, "embed", *options, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["embed", "--precision", "int4"], "should be one of"),
         (["embed", "--size", "huge"], "small or original"),
         (["embed", "--model", "x", "--size", "small"], "give one of them"),
-        (["embed", "--threads", "1,none"], "no list of numbers from 1"),
+        (["embed", "--options", "options.json"], "--options belongs to a --model"),
+        (["embed", "--threads", "1,none"], "not a list of numbers from 1"),
         (["lstmp", "--mode", "dream"], "train or inference"),
         (["lstmp", "--device", "abacus"], "cannot be used"),
         (["lstmp", "--repeats", "2"], "--repeats"),

@@ -5,16 +5,20 @@ import json
 import lzma
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from models import FIXTURES, lively, needs_shared, tiny
 
 from elmofire import Embedder, open_embeddings, save_weights
+from elmofire.cli import cli
+from elmofire.cli.bench import bench
 
 ELMOFIRE = [sys.executable, "-m", "elmofire"]
 
@@ -177,7 +181,7 @@ class TestEmbed:
         assert process.wait() == 130
         *_, last = seen.decode().replace("\r\n", "\n").split("\r")
         first, *_, end = last.splitlines()
-        assert first == f"the same command goes on where it was: what is done lies in {tmp_path / 'v.npz.parts'}"
+        assert first == f"run the same command again to resume: what is done is kept in {tmp_path / 'v.npz.parts'}"
         assert end == "interrupted"
         assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "text.txt", "v.npz.parts"]
 
@@ -198,13 +202,13 @@ class TestParagraphs:
         assert f"note: {looked_at} to hold several sentences" in done.stderr
         assert done.stdout == run("embed", "-m", model, *flags, "-q", text=text).stdout
 
-    def test_what_it_says_to_do_does_it(self, model, tmp_path):
-        (tmp_path / "TEXT").write_text(self.PARAGRAPH)
-        command = run("embed", "-m", model, text=self.PARAGRAPH).stderr.splitlines()[1].strip()
-        assert command.startswith("python -c ")
-        subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True, cwd=tmp_path)
-        assert (tmp_path / "SENTENCES").read_text() == "It rained all day.\nWe stayed at home.\nWhy not?\n"
-        assert "note:" not in run("embed", "-m", model, tmp_path / "SENTENCES").stderr
+    def test_what_it_says_to_do_does_it(self, model):
+        said = run("embed", "-m", model, text=self.PARAGRAPH).stderr
+        flags = re.search("--sentences split", said)[0].split()
+        done = run("embed", "-m", model, *flags, text=self.PARAGRAPH)
+        assert "note:" not in done.stderr
+        sentences = "It rained all day.\nWe stayed at home.\nWhy not?\n"
+        assert done.stdout == run("embed", "-m", model, text=sentences).stdout
 
     def test_sentences_and_a_few_lines_that_hold_two_are_nothing_to_note(self, model, tmp_path):
         text = "Dr. No lives in the U.S. now.\n\n" * 9 + "Go. Now.\n"
@@ -244,6 +248,28 @@ class TestInfo:
         assert (here["gpus"], here["device"]) == (1, "cpu")
         assert "lstmp_on_the_gpu" not in here
 
+    @pytest.mark.parametrize(
+        ("training", "said"),
+        [
+            ({"held_out": "news"}, "held_out: news"),
+            ({"held_out": {"forward": 3.5}, "by": ["A", "B"]}, "held_out: (forward: 3.5), by: (A, B)"),
+            ({"update": 3, "held_out": {"mean": None, "unknown": "?"}}, "held_out: (mean: -, unknown: ?)"),
+            ({"note": "two\nlines"}, "note: two lines"),
+            (
+                {"update": 1200, "held_out": {"mean": 50, "unknown": 0}},
+                "update 1,200, held-out perplexity 50.0, unknown 0.0%",
+            ),
+        ],
+        ids=str,
+    )
+    def test_a_training_record_of_any_kind_is_shown_in_a_line(self, tmp_path, training, said):
+        save_weights(replace(lively(tiny()), training=training), tmp_path / "model")
+        done = run("info", tmp_path / "model")
+        assert (done.returncode, done.stderr) == (0, "")
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("  training ")]
+        assert line.endswith(said)
+        assert json.loads(run("info", tmp_path / "model", "--json").stdout)["training"] == training
+
     def test_a_pair_is_named_with_a_comma(self, model, tmp_path):
         from elmofire import load_weights
 
@@ -271,6 +297,8 @@ class TestMistakes:
             (["embed", "-m", "random-smal"], "did you mean random-small?"),
             (["embed", "-m", "random-small", "-l", "middle"], "--layers is 'middle'"),
             (["embed", "-m", "random-small", "-l", "7"], "layers 0 to 2"),
+            (["embed", "-m", "random-small", "-l", "²"], "--layers is '²'"),
+            (["embed", "-m", "random-small", "-l", "9" * 5000], "--layers is '999"),
             (["embed", "-m", "random-small", "-o", "vectors.txt"], "should end in .hdf5"),
             (["embed", "-m", "random-small", "no-such-file.txt"], "no-such-file.txt"),
             (["embed", "-m", "random-small", "--device", "toaster"], "toaster"),
@@ -282,12 +310,12 @@ class TestMistakes:
             (["embed", "-m", "random-small", "/dev/null", "-o", "new/a.hdf5"], "/dev/null: there are no sentences"),
             (
                 ["embed", "-m", "random-small", "Why not?"],
-                "hint: files are read; a text itself comes by a pipe: echo 'Why not?' | ",
+                "hint: arguments are names of files; text comes through a pipe: echo 'Why not?' | ",
             ),
             (["elmo", "in.txt", "out.hdf5", "--all"], "here it is `embed`"),
             (["nonsense"], "nonsense"),
         ],
-        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+        ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
     )
     def test_a_mistake_is_one_error_and_exit_code_2(self, arguments, said, tmp_path):
         done = run(*arguments, text="", cwd=tmp_path)
@@ -332,6 +360,12 @@ class TestMistakes:
         with process.stderr:
             assert process.stderr.read() == b""
         assert process.wait(timeout=60) == -signal.SIGPIPE
+
+
+def test_every_command_that_loads_a_model_takes_options_for_it():
+    commands = {**cli.commands, "bench embed": bench.commands["embed"]}
+    names = {name: {parameter.name for parameter in command.params} for name, command in commands.items()}
+    assert [name for name in names if "model" in names[name] and "options" not in names[name]] == ["finetune"]
 
 
 def test_help_names_every_command():

@@ -11,7 +11,8 @@ from models import FIXTURES, lively, needs_shared, tiny, words_only
 
 from elmofire import load_weights, save_weights
 from elmofire.formats.config import EncoderConfig
-from elmofire.formats.weights import LearnedMix
+from elmofire.formats.weights import ENGLISH, LearnedMix
+from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat"])
@@ -141,7 +142,19 @@ def test_mixes_that_have_no_place_are_spoken_of(tmp_path):
     assert "a learned mix" in kept.stdout
     lost = run(tmp_path / "model", tmp_path / "hdf5", "--to", "hdf5")
     assert lost.returncode == 0
-    assert lost.stderr == "note: the hdf5 format has no place for the learned mixes; they were left out\n"
+    assert lost.stderr == "note: left out, as the hdf5 format has no place for it: the learned mixes\n"
+
+
+def test_a_tokenizer_and_a_training_record_that_have_no_place_are_spoken_of(tmp_path):
+    plain, record = TokenizerInfo("plain", "fi", 1), {"update": 7}
+    save_weights(replace(lively(tiny()), tokenizer=plain, training=record), tmp_path / "model")
+    kept = run(tmp_path / "model", tmp_path / "native", "--to", "native")
+    assert (kept.returncode, kept.stderr) == (0, "")
+    lost = run(tmp_path / "model", tmp_path / "hdf5", "--to", "hdf5")
+    assert lost.returncode == 0
+    assert lost.stderr.endswith(": the tokenizer (plain 1, fi), the training record\n")
+    assert (load_weights(tmp_path / "native").tokenizer, load_weights(tmp_path / "native").training) == (plain, record)
+    assert (load_weights(tmp_path / "hdf5").tokenizer, load_weights(tmp_path / "hdf5").training) == (ENGLISH, {})
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import xml.etree.ElementTree as ET
 import click
 import pytest
 from click.testing import CliRunner
-from models import lively, tiny
+from models import FIXTURES, lively, needs_shared, tiny
 
 from elmofire import Embedder, LanguageModel, save_weights
 from elmofire.analysis.usages import find_usage, nearest, same_sense, usage_vectors
+from elmofire.cli import cli
 from elmofire.cli.demo import BLANKS, USAGES
-from elmofire.cli.demo import demo as demo_command
 from elmofire.formats import names
 from elmofire.text.vocabulary import Vocabulary
 
@@ -109,7 +109,7 @@ class TestDemo:
     def test_senses_are_colored_unless_colors_are_unwanted(self, model, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         shown = [
-            CliRunner(env={"NO_COLOR": unwanted}).invoke(demo_command, ["--model", str(model)], color=True).output
+            CliRunner(env={"NO_COLOR": unwanted}).invoke(cli, ["demo", "--model", str(model)], color=True).output
             for unwanted in ("", "1")
         ]
         assert "\x1b[32m" in shown[0]
@@ -122,6 +122,16 @@ class TestDemo:
         assert code == 0
         assert "This model has no head with words, so it fills no blanks." in shown
         assert (tmp_path / "elmofire-demo.svg").is_file()
+
+    @needs_shared
+    def test_a_checkpoint_without_options_gets_them_by_name(self, demo, tmp_path):
+        whole = FIXTURES / "tf_checkpoint"
+        for file in whole.glob("model.ckpt-300.*"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        assert demo("--model", "model.ckpt-300")[0] == 2
+        code, shown, _ = demo("--model", "model.ckpt-300", "--options", whole / "options.json")
+        assert code == 0
+        assert shown.replace("model.ckpt-300", str(whole), 1) == demo("--model", whole)[1]
 
     def test_a_picture_that_cannot_be_written_is_one_clear_error(self, demo, model, tmp_path):
         (tmp_path / "file").touch()

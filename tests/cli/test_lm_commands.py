@@ -7,10 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from models import lively, tiny
+from models import FIXTURES, lively, needs_shared, tiny
 
-from elmofire import LanguageModel, save_weights
+from elmofire import LanguageModel, load_weights, save_weights
+from elmofire.engine.compiled import library
 from elmofire.text.vocabulary import Vocabulary
+
+needs_kernels = pytest.mark.skipif(not library.available(), reason="there are no compiled kernels")
 
 WORDS = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat", "sat", ".", "Do", "n't"])
 TOKENS = [["the", "cat", "sat", "."], [], ["Do", "n't", "panic", "."]]
@@ -163,7 +166,7 @@ class TestScore:
         for file, said in (
             (folder / "empty.txt", "empty.txt: there are no sentences in it"),
             (folder / "missing.txt", "missing.txt: cannot be opened"),
-            ("the cat sat", "by a pipe: echo 'the cat sat' | elmofire score\n"),
+            ("the cat sat", "through a pipe: echo 'the cat sat' | elmofire score\n"),
         ):
             done = run("score", "--model", folder / "model", file)
             assert (done.returncode, done.stdout) == (2, "")
@@ -213,6 +216,50 @@ class TestSubstitutes:
         assert (done.returncode, done.stdout) == (2, "")
         assert "mark one word with stars" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@needs_shared
+def test_a_checkpoint_without_options_gets_them_by_name(tmp_path):
+    whole = FIXTURES / "tf_checkpoint"
+    for file in whole.glob("model.ckpt-300.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    head = load_weights(whole).config.head
+    (tmp_path / "words").write_text(
+        "".join(f"{word}\n" for word in ["<S>", "</S>", "<UNK>", *map(str, range(head - 3))])
+    )
+    (tmp_path / "text.txt").write_text("the cat 7 .\n")
+    given = {"perplexity": tmp_path / "text.txt", "score": tmp_path / "text.txt", "substitutes": "the *cat* 7 ."}
+    for command, what in given.items():
+        words = ["--vocab", tmp_path / "words", what]
+        without = run(command, "--model", tmp_path / "model.ckpt-300", *words)
+        assert (without.returncode, without.stdout) == (2, "")
+        assert "--options FILE" in without.stderr
+        done = run(command, "--model", tmp_path / "model.ckpt-300", "--options", whole / "options.json", *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == run(command, "--model", whole, *words).stdout
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("int8", marks=needs_kernels)])
+def test_a_precision_is_that_of_the_library(folder, precision):
+    lm = LanguageModel.load(folder / "model", precision=precision)
+    given = ["--model", folder / "model", "--precision", precision]
+    found = json.loads(run("perplexity", *given, "--json", folder / "text.txt").stdout)
+    assert found["mean"] == pytest.approx(lm.perplexity([TOKENS[0], TOKENS[2]]).mean, rel=1e-6)
+    line = json.loads(run("score", *given, "--json", folder / "text.txt").stdout.splitlines()[0])
+    assert line["forward"] == pytest.approx(lm.score(TOKENS)[0].forward, rel=1e-5)
+    listed = json.loads(run("substitutes", *given, "--json", "the *cat* sat .").stdout)["both"]
+    expected = lm.substitutes("the *cat* sat .")
+    assert [item["word"] for item in listed] == [item.word for item in expected]
+    assert listed[0]["log_probability"] == pytest.approx(expected[0].log_probability, rel=1e-5)
+
+
+def test_lines_are_split_into_sentences_where_that_is_asked_for(folder, tmp_path):
+    (tmp_path / "lines.txt").write_text("The cat sat. Don't panic.\n\nThe cat. The cat sat.\n")
+    (tmp_path / "sentences.txt").write_text("The cat sat.\nDon't panic.\nThe cat.\nThe cat sat.\n")
+    for command in ("perplexity", "score"):
+        split = run(command, "--model", folder / "model", "--sentences", "split", tmp_path / "lines.txt")
+        assert (split.returncode, split.stderr) == (0, "")
+        assert split.stdout == run(command, "--model", folder / "model", tmp_path / "sentences.txt").stdout
 
 
 @pytest.mark.parametrize("command", ["perplexity", "score", "substitutes"])

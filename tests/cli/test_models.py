@@ -161,6 +161,26 @@ def test_other_commands_take_the_names_too(run, publish):
     assert json.loads(out)["parameters"] > 0
 
 
+@pytest.mark.parametrize(
+    "command", [["embed"], ["bench", "embed", "--engine", "numpy", "--sentences", "0", "--singles", "2"]], ids=" ".join
+)
+def test_a_model_that_is_fetched_by_the_way_is_quiet_too(run, publish, tmp_path, command):
+    publish()
+    (tmp_path / "text.txt").write_text("Go on.\nWhy?\n")
+    given = ["--model", "test/tiny", *([] if "bench" in command else [tmp_path / "text.txt"])]
+    code, out, err = run(*command, *given, "--quiet")
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_a_language_model_that_is_fetched_by_the_way_is_quiet_too(run, publish, tmp_path):
+    publish()
+    (tmp_path / "text.txt").write_text("Go on.\n")
+    for command in ("perplexity", "score"):
+        err = run(command, "--model", "test/tiny", "--quiet", tmp_path / "text.txt")[2]
+        assert "MB" not in err
+
+
 def test_in_a_terminal_one_line_moves_and_goes():
     program = (
         "import time\n"

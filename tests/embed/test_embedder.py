@@ -68,6 +68,11 @@ class TestSentences:
     def test_strings_are_tokenized(self, elmo):
         np.testing.assert_array_equal(elmo.embed(["Don't go."])[0], elmo.embed([["Do", "n't", "go", "."]])[0])
 
+    def test_tokens_with_their_places_are_tokens_too(self, elmo):
+        text = "The cat sat."
+        found, expected = elmo.embed([elmo.tokenize(text)]), elmo.embed([text])
+        np.testing.assert_array_equal(found[0], expected[0])
+
     def test_tokens_know_their_place_in_the_text(self, elmo):
         text = "It's  “here”, isn't it?"
         for token in elmo.tokenize(text):
@@ -213,7 +218,9 @@ class TestLife:
     def test_it_goes_into_another_process(self, tmp_path, monkeypatch):
         save_weights(lively(tiny()), tmp_path / "model")
         monkeypatch.chdir(tmp_path)
-        pickled = pickle.dumps(Embedder.load("model"))
+        elmo = Embedder.load("model")
+        monkeypatch.chdir("/")
+        pickled = pickle.dumps(elmo)
         program = f"import pickle; print(pickle.loads({pickled!r}).embed([['a', 'b']])[0].shape)"
         found = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "(2, 12)"
@@ -293,7 +300,7 @@ class TestDevice:
             made("en-small")
 
     def test_torch_products_are_exact_even_where_tf32_is_allowed(self):
-        from elmofire.model.torch_engine import exact_float32
+        from elmofire.model.exact_float32 import exact_float32
 
         torch.set_float32_matmul_precision("high")
         try:
@@ -311,7 +318,7 @@ class TestDevice:
     @pytest.mark.parametrize("where", ["torch.backends.cuda.matmul", "torch.backends"])
     def test_products_are_exact_too_where_tf32_is_allowed_by_torchs_newer_switch(self, where):
         program = (
-            "import torch; from elmofire.model.torch_engine import exact_float32; matmul = torch.backends.cuda.matmul\n"
+            "import torch; from elmofire.model.exact_float32 import exact_float32; matmul = torch.backends.cuda.matmul\n"
             f"{where}.fp32_precision = 'tf32'\n"
             "with exact_float32(): print(matmul.fp32_precision)\n"
             "print(matmul.fp32_precision)"
@@ -332,5 +339,4 @@ def test_the_head_is_looked_at_but_not_kept():
     elmo = Embedder(replace(weights, arrays=Watched(weights.arrays)), device="cpu")
     assert elmo.info()["head"] == 5
     assert asked.count("head.weight") == 1
-    with pytest.raises(ValueError, match="no head"):
-        elmo._engine.log_probabilities(np.zeros((1, 6), dtype=np.float32))
+    assert elmo._engine.config.head == 0

@@ -35,9 +35,9 @@ class TestRoom:
 
     @linux
     def test_beyond_the_limit_it_is_a_file_without_a_name_that_goes_with_the_array(self):
-        assert spill.room((10, 25)).shape == (10, 25)
+        assert spill.allocate((10, 25)).shape == (10, 25)
         assert not self.mapped()
-        array = spill.room((11, 26))
+        array = spill.allocate((11, 26))
         assert (array.shape, array.dtype, type(array)) == ((11, 26), np.float32, np.ndarray)
         numbers = np.arange(286, dtype=np.float32).reshape(11, 26)
         array[:] = numbers
@@ -51,9 +51,9 @@ class TestRoom:
 
     @linux
     def test_rows_may_be_another_axis(self):
-        kept = spill.room((3, 10, 2), rows=10)
+        kept = spill.allocate((3, 10, 2), rows=10)
         assert not self.mapped()
-        spilled = spill.room((3, 11, 2), np.int32, rows=11)
+        spilled = spill.allocate((3, 11, 2), np.int32, rows=11)
         assert len(self.mapped()) == 1
         assert (kept.dtype, spilled.dtype, spilled.shape) == (np.float32, np.int32, (3, 11, 2))
 
@@ -61,7 +61,7 @@ class TestRoom:
     @pytest.mark.parametrize("bounds", [(0, 10, 1), (0, 30, 1), (28, -1, -1), (5, 5, 1), (0, 21, 7)], ids=str)
     def test_long_counts_are_in_files_too(self, bounds, monkeypatch):
         monkeypatch.setattr(spill, "_ROWS_AT_ONCE", 7)
-        found = spill.counted(*bounds)
+        found = spill.long_arange(*bounds)
         np.testing.assert_array_equal(found, np.arange(*bounds), strict=True)
         assert len(self.mapped()) == (len(found) > 10)
 
@@ -69,7 +69,7 @@ class TestRoom:
     def test_a_disk_without_room_is_an_error_before_anything_is_written(self):
         program = (
             "import resource; from elmofire.engine import spill; "
-            "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); spill.room((100_000, 100))"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); spill.allocate((100_000, 100))"
         )
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert run.returncode == 1

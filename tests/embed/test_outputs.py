@@ -46,6 +46,26 @@ def test_what_is_written_is_read_back(elmo, tmp_path, suffix, layers, dtype):
         embeddings[5]
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_can_be_closed(elmo, tmp_path, suffix):
+    embed_to_file(elmo, SENTENCES, tmp_path / f"v.{suffix}")
+    with open_embeddings(tmp_path / f"v.{suffix}") as embeddings:
+        assert len(embeddings[0]) == len(SENTENCES[0])
+    if suffix == "hdf5":
+        with pytest.raises((ValueError, KeyError)):  # h5py's own
+            embeddings[0]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_output_may_be_text_or_a_path_and_begin_at_home(elmo, tmp_path, monkeypatch, suffix):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, output in {"a": tmp_path / "a", "b": f"{tmp_path}/b", "c": "~/c"}.items():
+        embed_to_file(elmo, SENTENCES, type(output)(f"{output}.{suffix}"))
+        for same in (f"~/{name}.{suffix}", tmp_path / f"{name}.{suffix}"):
+            assert open_embeddings(same).tokens(0) == SENTENCES[0]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"{name}.{suffix}" for name in "abc"]
+
+
 def test_hdf5_is_laid_out_as_allennlp_did(elmo, tmp_path):
     embed_to_file(elmo, SENTENCES[:4], tmp_path / "v.hdf5", layers="all")
     with h5py.File(tmp_path / "v.hdf5") as file:
@@ -194,6 +214,22 @@ class TestMistakes:
         (tmp_path / "array.npy").replace(output)
         with pytest.raises(InputError, match=rf"v\.{suffix}"):
             open_embeddings(output)
+
+    def test_offsets_and_tokens_that_do_not_fit_the_vectors(self, tmp_path):
+        whole = {
+            "vectors": np.ones((3, 4), np.float32),
+            "offsets": np.array([0, 1, 3]),
+            "tokens": np.frombuffer(b'["a"]\n["b", "c"]\n', np.uint8),
+            "metadata": np.frombuffer(b"{}", np.uint8),
+        }
+        np.savez(tmp_path / "v.npz", **whole)
+        assert open_embeddings(tmp_path / "v.npz").tokens(1) == ["b", "c"]
+        np.savez(tmp_path / "v.npz", **{**whole, "tokens": whole["tokens"][:6]})
+        with pytest.raises(InputError, match=r"v\.npz: has vectors of 2 sentences, but tokens of 1"):
+            open_embeddings(tmp_path / "v.npz")
+        np.savez(tmp_path / "v.npz", **{**whole, "offsets": np.array([1, 2, 3])})
+        with pytest.raises(InputError, match="offsets do not fit"):
+            open_embeddings(tmp_path / "v.npz")
 
     def test_two_processes_do_not_write_one_file(self, elmo, tmp_path):
         with FileLock(f"{tmp_path / 'v.npz'}.lock"), pytest.raises(InputError, match="another process"):

@@ -110,15 +110,17 @@ def test_an_alphabet_too_large_for_tables_has_them_made_of_the_characters_at_han
 
 
 def test_the_head_gives_the_definitions_probabilities():
-    from elmofire.engine import Engine
+    from elmofire.lm.softmax import Softmax
     from elmofire.model.bilm import BiLM
 
     weights = lively(tiny(head=len(WORDS)), vocabulary=WORDS)
     vectors = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32) * 20
     expected = np.stack([definition.log_probabilities(weights.arrays, vector) for vector in vectors.astype(np.float64)])
-    np.testing.assert_allclose(Engine(weights).log_probabilities(vectors), expected, rtol=1e-5, atol=1e-5)
+    head = Softmax(weights.arrays["head.weight"], weights.arrays["head.bias"])
+    found = np.stack([head.log_probabilities(vector) for vector in vectors])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
-        found = BiLM.from_weights(weights).head.log_probabilities(torch.from_numpy(vectors))
+        found = BiLM.from_weights(weights).head(torch.from_numpy(vectors)).log_softmax(dim=-1)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.exp(expected).sum(axis=1), 1.0)
 

@@ -1,4 +1,4 @@
-"""The compiled kernels are found, built and chosen; whatever is wrong with them, numpy serves and says why, once.
+"""The compiled kernels are found, built and chosen; whatever is wrong with them, numpy is used and says why, once.
 
 Most tests run in a checkout of their own, whose C sources are a few lines, in processes of their own.
 """
@@ -26,7 +26,7 @@ EXPORT int elmofire_answer(void) { return %(answer)s; }
 SAY = "from elmofire.engine.compiled import library; print(*library.available())"
 ANSWER = "from elmofire.engine.compiled import library; print(library.load().handle.elmofire_answer())"
 LOAD_TWICE = "from elmofire.engine.compiled import library; print(library.load(), library.load())"
-NUMPY_SERVES = "elmofire: no compiled kernels, so numpy serves"
+USING_NUMPY = "elmofire: no compiled kernels, using numpy"
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C compiler")
 
@@ -189,10 +189,10 @@ def test_a_broken_library_is_built_anew_in_a_checkout(checkout, content):
 # What cannot be used
 
 
-def assert_numpy_serves(checkout: Path, why: str, **environment: str) -> None:
+def assert_numpy_is_used(checkout: Path, why: str, **environment: str) -> None:
     out, err = run(checkout, LOAD_TWICE, **environment)
     assert out == "None None"
-    assert err.startswith(NUMPY_SERVES)
+    assert err.startswith(USING_NUMPY)
     assert why in err
     assert len(err.splitlines()) == 1
 
@@ -206,20 +206,20 @@ def assert_numpy_serves(checkout: Path, why: str, **environment: str) -> None:
     ],
     ids=["none", "none of that name", "one that fails"],
 )
-def test_without_a_compiler_numpy_serves_and_says_so_once(checkout, environment, why):
-    assert_numpy_serves(checkout, why, **environment)
+def test_without_a_compiler_numpy_is_used_and_says_so_once(checkout, environment, why):
+    assert_numpy_is_used(checkout, why, **environment)
 
 
 @needs_compiler
 def test_a_mistake_in_the_sources_is_named_in_one_line(checkout):
     (checkout / "src/elmofire/engine/c/wrong.c").write_text("int wrong(void) { return missing_name; }\n")
-    assert_numpy_serves(checkout, "missing_name")
+    assert_numpy_is_used(checkout, "missing_name")
 
 
 @needs_compiler
 def test_a_library_with_another_abi_is_not_used(checkout):
     write_sources(checkout, abi=library.ABI + 98)
-    assert_numpy_serves(checkout, f"has ABI {library.ABI + 98}, and this version of the package needs {library.ABI}")
+    assert_numpy_is_used(checkout, f"has ABI {library.ABI + 98}, and this version of the package needs {library.ABI}")
 
 
 @needs_compiler
@@ -229,7 +229,7 @@ def test_an_installed_library_of_other_sources_is_not_used_and_nothing_is_compil
     assert run(checkout, ANSWER) == ("1", "")
     write_sources(checkout, answer=2)
     before = [file.stat().st_mtime_ns for file in libraries(checkout)]
-    assert_numpy_serves(checkout, "was built from other sources")
+    assert_numpy_is_used(checkout, "was built from other sources")
     assert [file.stat().st_mtime_ns for file in libraries(checkout)] == before
 
 
@@ -248,7 +248,7 @@ def test_an_installed_library_that_is_none_is_not_used(checkout, tmp_path, conte
         content = other.read_bytes()
     for file in libraries(checkout):
         file.write_bytes(content)
-    assert_numpy_serves(checkout, "cannot be loaded")
+    assert_numpy_is_used(checkout, "cannot be loaded")
 
 
 @needs_compiler

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from elmofire.formats.catalogue import FAMILIES, cache_folder, catalogue, catalogue_table, entry_named
-from elmofire.formats.catalogue.fetch import cached_folder
 
 DOCS = Path(__file__).parents[2] / "docs/reference/models.md"
 
@@ -110,7 +109,7 @@ def test_the_files_are_what_the_loader_of_the_family_takes(entry, tmp_path, monk
         as_it_is = name.endswith(".zip") or entry.family == "allennlp archive"
         assert entry.model == entry.folder / (name if as_it_is else "unpacked")
         assert entry.tar == (None if as_it_is else name)
-    assert cached_folder(entry.name) is None
+    assert not entry_named(entry.name).here
 
 
 @each_entry

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -36,7 +37,7 @@ from models import lively, tiny
 from elmofire import Embedder, ModelError, load_weights, save_weights
 from elmofire.formats import catalogue
 from elmofire.formats.catalogue import downloads, unpacking
-from elmofire.formats.catalogue.fetch import cached_folder, fetch
+from elmofire.formats.catalogue.fetch import fetch
 
 WEIGHTS = "/test/tiny/weights.hdf5"
 
@@ -97,7 +98,7 @@ class TestWhatArrives:
 
     def test_what_the_files_were_is_recorded(self, publish, files, home):
         publish()
-        assert fetch("test/tiny") == cached_folder("test/tiny") == home / "test/tiny"
+        assert fetch("test/tiny") == catalogue.entry_named("test/tiny").folder == home / "test/tiny"
         recorded = json.loads((home / "test/tiny/checksums.json").read_text())
         assert recorded == {name: hashlib.sha256(body).hexdigest() for name, body in files.items()}
 
@@ -107,6 +108,13 @@ class TestWhatArrives:
             "plain",
             "ko",
         )
+
+    def test_a_pickled_embedder_keeps_its_language(self, publish):
+        publish(language="ko")
+        elmo = Embedder.load("test/tiny", device="cpu")
+        again = pickle.loads(pickle.dumps(elmo))
+        assert elmo.info()["model"] == again.info()["model"] == "test/tiny"
+        assert again.tokenizer_info == elmo.tokenizer_info == load_weights("test/tiny").tokenizer
 
     def test_progress_hears_every_byte(self, publish, files):
         publish(slowly(4, 0.02))
@@ -178,7 +186,7 @@ class TestInterruptions:
         publish(stalling(0.5))
         with pytest.raises(ModelError, match=r"nothing came for 0\.1 s; given up after 2 attempts"):
             fetch("test/tiny")
-        assert cached_folder("test/tiny") is None
+        assert not catalogue.entry_named("test/tiny").here
         assert (home / "test/tiny/weights.hdf5.part").read_bytes() == files["weights.hdf5"][
             : len(files["weights.hdf5"]) // 2
         ]
@@ -263,7 +271,7 @@ class TestRefusals:
         if times is not None:
             assert len(site.pages[WEIGHTS].asked) == times
         assert "weights.hdf5" not in held(home / "test/tiny")
-        assert cached_folder("test/tiny") is None
+        assert not catalogue.entry_named("test/tiny").here
         return str(caught.value)
 
     def test_a_missing_file_says_what_to_download_where(self, publish, home, site):
@@ -389,7 +397,7 @@ class TestChecksums:
         ) as caught:
             fetch("test/tiny")
         assert f"remove {home / 'test/tiny/checksums.json'}" in str(caught.value)
-        assert cached_folder("test/tiny") is None
+        assert not catalogue.entry_named("test/tiny").here
         (home / "test/tiny/checksums.json").unlink()
         fetch("test/tiny")
         assert (home / "test/tiny/weights.hdf5").read_bytes() == changed
@@ -412,7 +420,7 @@ class TestOffline:
         with pytest.raises(ModelError) as caught:
             Embedder.load("test/tiny")
         said = str(caught.value)
-        assert "test/tiny: is not on this machine, and it is told to stay offline" in said
+        assert "test/tiny: is not on this machine, and offline mode is on" in said
         for file in entry.files:
             assert f"  {file.urls[0]}\n    -> {home / 'test/tiny' / file.name}" in said
         assert all(page.asked == [] for page in site.pages.values())

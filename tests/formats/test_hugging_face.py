@@ -37,6 +37,7 @@ def hub(tmp_path, monkeypatch):
     module = types.ModuleType("huggingface_hub")
     module.__spec__ = types.SimpleNamespace(name="huggingface_hub")
     module.snapshot_download = snapshot_download
+    module.utils = types.SimpleNamespace(disable_progress_bars=lambda: calls.append("no progress bars"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     return calls
 
@@ -51,6 +52,11 @@ def _no_hub(monkeypatch):
 def test_a_repository_loads_and_only_our_files_are_asked_for(hub, name):
     assert load_weights(name).config == tiny()
     assert hub == [("owner/tiny", LAYOUT, False)]
+
+
+def test_quiet_reaches_the_hubs_own_progress_bars(hub):
+    load_weights("hf:owner/tiny", quiet=True)
+    assert hub == ["no progress bars", ("owner/tiny", LAYOUT, False)]
 
 
 def test_offline_only_local_files_are_asked_for(hub, monkeypatch):

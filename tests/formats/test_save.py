@@ -198,7 +198,7 @@ def test_others_may_read_what_was_written_as_far_as_the_umask_lets_them(tmp_path
 def test_what_was_put_beside_a_model_is_not_lost_with_it(tmp_path):
     save_weights(lively(tiny()), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(ModelError, match=r"holds vocab\.txt, which the new model has not"):
+    with pytest.raises(ModelError, match=r"holds vocab\.txt, which the new model does not have"):
         save_weights(lively(tiny(), seed=2), tmp_path / "model")
     assert (tmp_path / "model/vocab.txt").is_file()
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
@@ -211,13 +211,17 @@ def test_a_copy_is_stored_as_its_model_is_and_has_its_card(tmp_path):
         assert (tmp_path / "copy" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
     save_weights(load_weights(tmp_path / "one"), tmp_path / "wide", storage="float32")
     assert native.storage_of(load_weights(tmp_path / "wide")) == "float32"
+    card = (tmp_path / "wide/README.md").read_text()  # a new one: the old may say how the numbers were stored
+    assert "stored as float32" in card
+    assert "What it is good for" not in card
 
 
 def test_what_the_system_refuses_is_told_of_the_folder_that_was_asked_for(tmp_path, monkeypatch):
-    def refused(**_):
-        raise PermissionError(13, "Permission denied", ".model.43dsr7d0")
+    def refused(aside, *_):
+        raise PermissionError(13, "Permission denied", str(aside))
 
-    monkeypatch.setattr("tempfile.mkdtemp", refused)
+    (tmp_path / "model").mkdir()
+    monkeypatch.setattr("pathlib.Path.mkdir", lambda path, *_, **how: None if how else refused(path))
     with pytest.raises(PermissionError) as caught:
         save_weights(lively(tiny()), tmp_path / "model")
     assert caught.value.filename == str(tmp_path / "model")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
@@ -51,7 +51,7 @@ def corpus(tmp_path_factory):
     lines = [" ".join(words[start : start + size]) for start, size in starts]  # each word says which comes next
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "held.txt").write_text("\n".join(lines[:100]), encoding="utf-8")
-    prepare([str(folder / "text.txt")], folder / "corpus", Settings(pretokenized=True), held_out_texts={"held": [str(folder / "held.txt")]}, processes=1)  # fmt: skip
+    prepare([str(folder / "text.txt")], folder / "corpus", pretokenized=True, held_out_texts={"held": [str(folder / "held.txt")]}, processes=1)  # fmt: skip
     return folder / "corpus"
 
 

@@ -52,6 +52,13 @@ def test_a_line_is_a_sentence_and_a_blank_line_an_empty_one(write):
     ]
 
 
+def test_a_path_may_be_an_object_and_begin_at_home(write, monkeypatch):
+    path = Path(write("a.jsonl.gz", gzip.compress(b'"one"\n["two"]\n')))
+    monkeypatch.setenv("HOME", str(path.parent))
+    for same in (path, "~/a.jsonl.gz", Path("~/a.jsonl.gz")):
+        assert list(read_sentences(same)) == ["one", ["two"]]
+
+
 def test_an_empty_file_has_no_sentences(write):
     assert list(read_sentences(write("a.txt", ""))) == []
     assert list(read_sentences(write("b.txt", b"\xef\xbb\xbf"))) == []

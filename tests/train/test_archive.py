@@ -18,7 +18,7 @@ from elmofire.train.archive import pieces
 from elmofire.train.archive.coding import compressed, decoded, decompressed, encoded, shard_of, symbols
 from elmofire.train.archive.packing import pack, unpack
 from elmofire.train.corpus import blocks, shards
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 
 WORDS = [f"w{n}" for n in range(5_000)]
 
@@ -81,15 +81,15 @@ def corpus(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", 20_000)
         patch.setattr(shards, "SHARD_TOKENS", 8_000)
-        wanted = Settings(
-            pretokenized=True,
-            documents="blocks",
-            held_out=0.1,
-            vocabulary=500,
-            check_against=(str(folder / "eval.txt"),),
-            ngram=2,
-        )
-        made = prepare([str(folder / "text.txt")], folder / "corpus", wanted, processes=1)
+        wanted = {
+            "pretokenized": True,
+            "documents": "blocks",
+            "held_out": 0.1,
+            "vocabulary": 500,
+            "check_against": (str(folder / "eval.txt"),),
+            "ngram": 2,
+        }
+        made = prepare([str(folder / "text.txt")], folder / "corpus", **wanted, processes=1)
     assert len(made.train.shards) > 2
     return made
 

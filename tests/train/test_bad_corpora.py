@@ -1,18 +1,21 @@
 """What cannot be a corpus is told so at once, with file and line, and leaves nothing that looks finished."""
 
 import json
+import os
 import re
 import resource
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra
-from elmofire.train.corpus.prepare import Settings, prepare
-from elmofire.train.workers import Workers
+from elmofire.train.corpus.prepare import prepare
+from elmofire.train.corpus.sources import find_sources
+from elmofire.train.processes import Processes
 
 BAD = {
     "empty": (b"", "no sentence in"),
@@ -32,7 +35,7 @@ def test_a_bad_file_is_named(tmp_path, kind, processes):
     data, message = BAD[kind]
     (tmp_path / "bad.txt").write_bytes(data)
     with pytest.raises((InputError, DataError), match=message) as told:
-        prepare([str(tmp_path / "bad.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=processes)
+        prepare([str(tmp_path / "bad.txt")], tmp_path / "corpus", pretokenized=True, processes=processes)
     assert "bad.txt" in str(told.value)
     assert [file.name for file in tmp_path.iterdir()] == ["bad.txt"]
 
@@ -68,7 +71,7 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
     (tmp_path / "vocab.txt").write_bytes(words if isinstance(words, bytes) else words.encode())
     (tmp_path / "text.txt").write_text("a b\n")
     with pytest.raises(ElmofireError, match=message):
-        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(vocabulary=str(tmp_path / "vocab.txt")))
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", vocabulary=str(tmp_path / "vocab.txt"))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
 
 
@@ -100,8 +103,39 @@ def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, texts, wanted, messa
         (tmp_path / "a.conllu").write_text("1\tfine\n")
         (tmp_path / "a.jsonl").write_text('"fine"\n')
     with pytest.raises((InputError, DataError), match=re.escape(message)):
-        prepare(texts, "corpus", Settings(**wanted), processes=1, progress=never)
+        prepare(texts, "corpus", **wanted, processes=1, progress=never)
     assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("alone", [str, Path], ids=["text", "path"])
+@pytest.mark.parametrize("name", ["texts", "check_against", "held_out_texts['dev']"])
+def test_one_path_in_place_of_a_list_is_not_taken_letter_by_letter(tmp_path, name, alone):
+    path = tmp_path / "text.txt"
+    path.write_text("fine\n")
+    one = alone(path)
+    given = {"texts": [path], **{"texts": {"texts": one}, "check_against": {"check_against": one}}.get(name, {"held_out_texts": {"dev": one}})}  # fmt: skip
+    with pytest.raises(InputError) as told:
+        prepare(**given, output=tmp_path / "corpus", processes=1, progress=never)
+    assert told.value.message == f"{name} is one path where a list of them belongs"
+    assert told.value.hint == f"put it in a list: [{str(path)!r}]"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"min_cuont": 2}, "unknown setting `min_cuont`, did you mean `min_count`?"),
+        ({"zzz": 1}, "unknown setting `zzz`, the known ones are language, pretokenized,"),
+        ({"documnets": "files", "uniqe": ""}, "`documents`?; unknown setting `uniqe`, did you mean `unique`?"),
+        ({"min_count": "2"}, "min_count is '2', but should be of type int"),
+        ({"vocabulary": 1e5}, "vocabulary is 100000.0, but should be of type int | str"),
+        ({"unique": None, "held_out": "1%"}, "unique is None, but should be of type str; held_out is '1%'"),
+    ],
+)
+def test_settings_that_are_none_or_of_another_type_are_named_all_at_once(tmp_path, wanted, message):
+    (tmp_path / "text.txt").write_text("fine\n")
+    with pytest.raises(InputError, match=re.escape(message)):
+        prepare([tmp_path / "text.txt"], tmp_path / "corpus", processes=1, progress=never, **wanted)
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
 
 
 def never(sentences, tokens):
@@ -115,7 +149,7 @@ def test_a_split_without_a_sentence_is_told_before_the_text_is_read(tmp_path, li
     (tmp_path / "more.txt").write_text("fine too\n")
     (tmp_path / "empty.txt").write_text(lines)
     given = {"dev": [str(tmp_path / name) for name in ("empty.txt", *others)]}
-    call = partial(prepare, [str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(titles="^="), processes=1)
+    call = partial(prepare, [str(tmp_path / "text.txt")], tmp_path / "corpus", titles="^=", processes=1)
     if others:  # the split is not empty then
         assert call(held_out_texts=given).heldout["dev"].sentences == 1
         return
@@ -140,7 +174,8 @@ def test_a_prepared_corpus_is_no_text(tmp_path):
     (tmp_path / "text.txt").write_text("fine\n")
     prepare([str(tmp_path)], tmp_path / "corpus", processes=1)
     with pytest.raises(
-        InputError, match=r"(?s)corpus: is a corpus that was prepared already\nhint: .*--data .*corpus "
+        InputError,
+        match=r"(?s)corpus: is a corpus that was prepared already\nhint: .*data=.*corpus.*--data .*corpus\) ",
     ):
         prepare([str(tmp_path / "corpus")], tmp_path / "again", processes=1)
     assert not list(tmp_path.glob("again*"))
@@ -159,15 +194,15 @@ def test_bad_evaluation_text_is_told_before_the_text_is_read(tmp_path):
     (tmp_path / "text.txt").write_bytes(b"never read: \xff\n")
     (tmp_path / "eval.txt").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match=r"eval\.txt:1: not UTF-8"):
-        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(check_against=(str(tmp_path / "eval*"),)))
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", check_against=(str(tmp_path / "eval*"),))
 
 
 def test_no_sentence_left_is_an_error(tmp_path):
     (tmp_path / "text.txt").write_text("one two three\n")
-    wanted = Settings(check_against=(str(tmp_path / "other.txt"),), ngram=2, drop_overlaps=True)
+    wanted = {"check_against": (str(tmp_path / "other.txt"),), "ngram": 2, "drop_overlaps": True}
     (tmp_path / "other.txt").write_text("one two\n")
     with pytest.raises(DataError, match="no sentence is left"):
-        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **wanted, processes=1)
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
@@ -195,17 +230,47 @@ def test_a_full_disk_ends_it_with_one_line_and_the_same_line_goes_on(tmp_path, p
     assert (tmp_path / "c/corpus.json").is_file()
 
 
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(tmp_path):
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.txt"))
+    file.write_text("one two\n")
+    (tmp_path / "text.txt").write_text("one two\n")
+    for texts, wanted in (([file], {}), ([tmp_path], {}), ([tmp_path / "text.txt"], {"check_against": [file]})):
+        with pytest.raises(InputError, match=r"\\udcff\\udcfe.txt': the name is not utf-8\nhint: rename"):
+            prepare(texts, tmp_path / "corpus", **wanted, processes=1)
+    assert not list(tmp_path.glob("corpus*"))
+
+
+def test_a_worker_that_is_killed_is_told_as_such(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("one two\n")
+
+    def killed(self, function, arguments):
+        raise ChildProcessError("a worker process ended: was it killed, or is memory short?")
+
+    monkeypatch.setattr(Processes, "_call", killed)
+    with pytest.raises(DataError, match=r"corpus: a worker process ended: .*\nhint: what is done so far is in"):
+        prepare([tmp_path / "text.txt"], tmp_path / "corpus", processes=2)
+
+
 def test_a_worker_that_is_killed_is_an_error_not_a_wait():
-    with Workers(2) as workers:
-        for process in workers._started:
+    with Processes(2) as processes:
+        for process in processes._started:
             process.kill()
             process.wait()
         with pytest.raises(ChildProcessError, match="worker process ended"):
-            list(workers.map(len, [("a",), ("b",)]))
+            list(processes.map(len, [("a",), ("b",)]))
+
+
+def test_what_is_wrong_and_what_to_do_are_told_apart_also_by_another_process():
+    with Processes(2) as processes, pytest.raises(InputError) as told:
+        list(processes.map(find_sources, [(["-"],)]))
+    assert told.value.message.startswith("-: standard input cannot be read")
+    assert told.value.hint.startswith("write it to a file first")
+    assert str(told.value) == f"{told.value.message}\nhint: {told.value.hint}"
+    assert (DataError("broken").message, DataError("broken").hint, str(DataError("broken"))) == ("broken", "", "broken")
 
 
 def test_results_come_in_order_and_errors_as_they_were():
-    with Workers(2) as workers:
-        assert list(workers.map(int, [(str(n),) for n in range(50)])) == list(range(50))
-    with Workers(2) as workers, pytest.raises(ValueError, match="invalid literal"):
-        list(workers.map(int, [("1",), ("x",), ("3",)]))
+    with Processes(2) as processes:
+        assert list(processes.map(int, [(str(n),) for n in range(50)])) == list(range(50))
+    with Processes(2) as processes, pytest.raises(ValueError, match="invalid literal"):
+        list(processes.map(int, [("1",), ("x",), ("3",)]))

@@ -59,7 +59,7 @@ def test_an_interrupted_run_says_so_and_how_to_go_on(tmp_path, blocks):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
     _, said = process.communicate()
     assert process.returncode == 130
-    assert said.split("\n")[0] == f"{tmp_path / 'c'}: the same line again goes on where this one was"
+    assert said.split("\n")[0] == f"{tmp_path / 'c'}: run the same command again to resume"
     assert said.split()[-1] == "interrupted"
     subprocess.run([*command, str(tmp_path / "c")], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([*command, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)

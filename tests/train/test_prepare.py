@@ -1,13 +1,18 @@
 """A prepared corpus is what a slow loop makes of the same text, whatever the blocks, processes, files and compression."""
 
+import ast
 import contextlib
 import gzip
 import json
 import lzma
 import random
+import re
+import shutil
 import subprocess
 import sys
 import types
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +25,10 @@ from elmofire.text.characters import character_ids
 from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
 from elmofire.train.archive.packing import pack
 from elmofire.train.corpus import blocks, shards
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.corpus.report import language_note, long_sentences_note
+from elmofire.train.corpus.settings import CorpusSettings
 
 WORDS = [
     "the",
@@ -78,7 +84,9 @@ def test_a_corpus_is_what_a_slow_loop_makes(tmp_path, monkeypatch, block_bytes, 
     corpus = prepare(
         [str(tmp_path / "train.txt")],
         tmp_path / "corpus",
-        Settings(pretokenized=True, documents="blocks", vocabulary=9),
+        pretokenized=True,
+        documents="blocks",
+        vocabulary=9,
         held_out_texts={"other": [str(tmp_path / "other.txt")]},
         processes=1,
     )
@@ -100,8 +108,8 @@ def test_any_documents_come_back(tmp_path_factory, documents, size, block_bytes)
     (folder / "text.txt").write_text(as_blocks(documents), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
-        wanted = Settings(pretokenized=True, documents="blocks", vocabulary=size)
-        corpus = prepare([str(folder / "text.txt")], folder / "corpus", wanted, processes=1)
+        wanted = {"pretokenized": True, "documents": "blocks", "vocabulary": size}
+        corpus = prepare([str(folder / "text.txt")], folder / "corpus", **wanted, processes=1)
     check(corpus, documents, [], size)
 
 
@@ -116,14 +124,14 @@ def test_raw_lines_are_split_into_sentences_and_those_of_the_wish_are_not(tmp_pa
         "split": [split, [numbers[:2], numbers[2:4], numbers[4:]]],
         "lines": [lines, [numbers]],
     }.items():
-        wanted = Settings(documents="blocks", sentences=sentences)
-        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / sentences, wanted, processes=1)
+        wanted = {"documents": "blocks", "sentences": sentences}
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / sentences, **wanted, processes=1)
         assert documents_of(corpus.train, corpus) == expected
         assert corpus.table["sentences"] == {"rules": 1 if sentences == "split" else None}
     (tmp_path / "text.jsonl").write_text('{"tokens": ["One.", "Two."]}\n{"text": "One. Two."}\n')
     corpus = prepare([str(tmp_path / "text.jsonl")], tmp_path / "records", processes=1)
     assert documents_of(corpus.train, corpus) == [[["One.", "Two."]], [["One", "."], ["Two", "."]]]
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "tokens", Settings(pretokenized=True), processes=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "tokens", pretokenized=True, processes=1)
     assert (corpus.train.sentences, corpus.table["sentences"]) == (3, {"rules": None})
 
 
@@ -131,7 +139,7 @@ def test_many_sentences_are_gathered_as_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
     monkeypatch.setattr(shards, "SHARD_TOKENS", 60)
     (tmp_path / "text.txt").write_text(as_blocks(random_documents(30, seed=3)), encoding="utf-8")
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", pretokenized=True, processes=1)
     assert len(corpus.train.shards) > 3
     rng = np.random.default_rng(4)
     for numbers in (
@@ -155,11 +163,11 @@ def test_the_same_bytes_from_any_number_of_processes_and_any_blocks(tmp_path, mo
     for number in range(3):
         text = as_blocks(random_documents(60, seed=number))
         (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
-    wanted = Settings(documents="blocks", held_out=0.2, unique="sentences", vocabulary=12)
+    wanted = {"documents": "blocks", "held_out": 0.2, "unique": "sentences", "vocabulary": 12}
     found = []
     for number, (processes, block_bytes) in enumerate([(1, 300), (1, 300), (2, 300), (3, 5000)]):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
-        prepare([str(tmp_path / "*.txt")], tmp_path / f"c{number}", wanted, processes=processes)
+        prepare([str(tmp_path / "*.txt")], tmp_path / f"c{number}", **wanted, processes=processes)
         found.append(contents(tmp_path / f"c{number}"))
     assert found[0] == found[1] == found[2] == found[3]
 
@@ -187,7 +195,7 @@ def test_every_kind_of_file_gives_the_same_sentences(tmp_path):
     for name, content in written.items():
         (tmp_path / name).write_bytes(content)
     ids = [
-        prepare([str(tmp_path / name)], tmp_path / f"{name}.corpus", Settings(pretokenized=True), processes=1)
+        prepare([str(tmp_path / name)], tmp_path / f"{name}.corpus", pretokenized=True, processes=1)
         .train.gather(range(len(lines)))[0]
         .tolist()
         for name in written
@@ -236,8 +244,8 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
 def test_documents_are_what_they_are_said_to_be(tmp_path, documents, expected):
     (tmp_path / "1.txt").write_text("= One =\na\nb\n\n\n= Two =\n\nc\n")
     (tmp_path / "2.txt").write_text("d")
-    wanted = Settings(documents=documents, titles="^= .* =$")
-    corpus = prepare([str(tmp_path / "*.txt")], tmp_path / "corpus", wanted, processes=1)
+    wanted = {"documents": documents, "titles": "^= .* =$"}
+    corpus = prepare([str(tmp_path / "*.txt")], tmp_path / "corpus", **wanted, processes=1)
     assert documents_of(corpus.train, corpus) == expected
     assert corpus.train.documents == len(expected)
 
@@ -254,6 +262,15 @@ def test_a_data_set_of_the_hub_is_read_row_by_row(tmp_path, monkeypatch):
     corpus = prepare(["hf:owner/name:small@test#body"], tmp_path / "corpus", processes=1)
     assert documents_of(corpus.train, corpus) == [[["one", "two"], ["three"]], [["four"]]]
     assert asked == [("owner/name", "small", "test", True)]
+
+    def broken_off():
+        yield rows[0]
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", lambda *_, **__: broken_off())
+    with pytest.raises(InputError, match="hf:owner/name#body: cannot be read on after 1 rows: reset by peer"):
+        prepare(["hf:owner/name#body"], tmp_path / "other", processes=1)
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", load_dataset)
     with pytest.raises(InputError, match="no text in column 'text'"):
         prepare(["hf:owner/name"], tmp_path / "other", processes=1)
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -265,11 +282,47 @@ def test_a_given_vocabulary_keeps_its_order(tmp_path):
     (tmp_path / "vocab.txt").write_text("<UNK>\nmat\n<S>\n</S>\nnever\nthe\n")
     (tmp_path / "text.txt").write_text("the the cat mat\n")
     corpus = prepare(
-        [str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(vocabulary=str(tmp_path / "vocab.txt")), processes=1
+        [str(tmp_path / "text.txt")], tmp_path / "corpus", vocabulary=str(tmp_path / "vocab.txt"), processes=1
     )
     assert corpus.targets(corpus.train.sentence(0)).tolist() == [5, 5, 0, 1]
     assert corpus.targets([0, 1, 2]).tolist() == [2, 3, 0]
     assert corpus.table["report"]["words"]["coverage"] == 0.75
+
+
+def test_paths_may_be_objects_and_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, text in {"text.txt": "one two\n", "dev.txt": "two\n", "eval.txt": "one\n"}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ntwo\n")
+    tables = []
+    for place in (str, Path, lambda path: f"~/{Path(path).name}"):
+        text, dev, check, words, corpus = (
+            place(f"{tmp_path}/{name}") for name in ("text.txt", "dev.txt", "eval.txt", "vocab.txt", "corpus")
+        )
+        options = {"held_out_texts": {"dev": [dev]}, "check_against": [check], "ngram": 1, "vocabulary": words}
+        made = prepare([text], corpus, processes=1, **options)
+        assert Corpus.open(corpus).folder == made.folder == tmp_path / "corpus"
+        tables.append(made.table)
+        shutil.rmtree(tmp_path / "corpus")
+    assert tables[0] == tables[1] == tables[2]
+    assert tables[0]["vocabulary"] == 4
+
+
+def test_patterns_may_begin_at_home_and_texts_may_come_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    corpus = prepare(iter(["~/*.txt"]), tmp_path / "corpus", processes=1)
+    assert documents_of(corpus.train, corpus) == [[["a"]], [["b"]]]
+
+
+def test_what_each_setting_is_by_default_is_in_the_help():
+    told = dict(
+        re.findall(r"\b(\w+)=([^\s;]+)", prepare.__doc__.partition("if it is not given:")[2].partition(">>>")[0])
+    )
+    assert {name: ast.literal_eval(value) for name, value in told.items()} == {
+        **{field.name: field.default for field in fields(CorpusSettings)},
+    }
 
 
 ORDERED = [f"w{n}" for n in range(80)]
@@ -284,13 +337,13 @@ def test_a_given_vocabulary_that_is_not_by_frequency_is_told(tmp_path, order):
     )
     (tmp_path / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *words, "unseen"]))
     (tmp_path / "text.txt").write_text(MANY)
-    wanted = Settings(vocabulary=str(tmp_path / "vocab.txt"))
+    wanted = {"vocabulary": str(tmp_path / "vocab.txt")}
     with contextlib.ExitStack() as stack:
         if order in ("rising", "alphabet"):
             stack.enter_context(
                 pytest.warns(UserWarning, match=r"vocab\.txt: the words do not stand by falling frequency")
             )
-        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **wanted, processes=1)
     found = corpus.table["report"]["words"]["vocabulary_order"]
     assert found == 1 if order == "falling" else (0.5 < found < 1) == (order == "nearly")
 
@@ -298,20 +351,20 @@ def test_a_given_vocabulary_that_is_not_by_frequency_is_told(tmp_path, order):
 def test_a_vocabulary_of_its_own_is_by_frequency(tmp_path):
     (tmp_path / "text.txt").write_text(MANY)
     for number, size in enumerate((4, 20, 100)):
-        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / str(number), Settings(vocabulary=size), processes=1)
+        corpus = prepare([str(tmp_path / "text.txt")], tmp_path / str(number), vocabulary=size, processes=1)
         assert corpus.table["report"]["words"]["vocabulary_order"] == 1
 
 
 def test_rare_words_stay_out_of_the_vocabulary_when_asked(tmp_path):
     (tmp_path / "text.txt").write_text("a a a b b c\n")
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(min_count=2), processes=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", min_count=2, processes=1)
     assert corpus.vocabulary.words == ["<S>", "</S>", "<UNK>", "a", "b"]
 
 
 def test_the_report_counts_what_a_loop_counts(tmp_path):
     sentences = [["a"] * n for n in (1, 2, 3, 4, 100)] + [["b", "é" * 24, "é" * 25, "y" * 49, "y" * 49]]
     (tmp_path / "text.txt").write_text("".join(" ".join(s) + "\n" for s in sentences), encoding="utf-8")
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", Settings(pretokenized=True), processes=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", pretokenized=True, processes=1)
     words = corpus.table["report"]["words"]
     assert (words["types"], words["seen_once"]) == (5, 3)
     assert (words["types_over_48_bytes"], words["tokens_over_48_bytes"], words["longest_word_bytes"]) == (2, 3, 50)
@@ -323,11 +376,11 @@ def test_sentences_that_are_none_are_counted_and_the_first_is_named(tmp_path, mo
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 1000 + "\n")  # as long as one may be
     (tmp_path / "b.txt").write_text("three\n\n" + "four " * 1001 + "\nfive\n" + "six " * 5000 + "\n")
-    settings_ = Settings(pretokenized=True)
-    short = prepare([str(tmp_path / "a.txt")], tmp_path / "short", settings_, processes=1)
+    settings_ = {"pretokenized": True}
+    short = prepare([str(tmp_path / "a.txt")], tmp_path / "short", **settings_, processes=1)
     assert "long_sentences" not in short.table["report"]
     assert long_sentences_note(short.table) is None
-    both = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "both", settings_, processes=1)
+    both = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "both", **settings_, processes=1)
     assert both.table["report"]["long_sentences"] == {"sentences": 2, "first": f"{tmp_path / 'b.txt'}:3"}
     assert long_sentences_note(both.table).startswith("2 sentences have more than 1,000 words (the first in ")
 
@@ -348,7 +401,7 @@ def test_a_corpus_that_is_there_is_not_made_again_nor_overwritten(tmp_path):
     prepare([str(text)], tmp_path / "corpus", processes=1)
     assert (tmp_path / "corpus/corpus.json").stat().st_mtime_ns == before
     with pytest.raises(DataError, match="made in another way"):
-        prepare([str(text)], tmp_path / "corpus", Settings(vocabulary=4), processes=1)
+        prepare([str(text)], tmp_path / "corpus", vocabulary=4, processes=1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
     with pytest.raises(DataError, match="no prepared corpus"):

@@ -14,7 +14,7 @@ from train.test_prepare import as_blocks, random_documents
 from elmofire.errors import DataError, InputError
 from elmofire.train.corpus import blocks, selection
 from elmofire.train.corpus.overlaps import EvaluationText, find_overlaps, ngrams, word_hashes
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 
 WORDS = [f"w{n}" for n in range(200)]
 
@@ -34,10 +34,10 @@ def flat(documents) -> list[tuple[str, ...]]:
 def test_held_out_documents_are_whole_and_do_not_depend_on_order(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 200)
     documents = random_documents(300, seed=1, words=WORDS)
-    wanted = Settings(pretokenized=True, documents="blocks", held_out=0.1)
+    wanted = {"pretokenized": True, "documents": "blocks", "held_out": 0.1}
     found = []
     for name in ("one", "two"):
-        corpus = prepare([text_of(tmp_path, documents, name)], tmp_path / f"{name}.corpus", wanted, processes=1)
+        corpus = prepare([text_of(tmp_path, documents, name)], tmp_path / f"{name}.corpus", **wanted, processes=1)
         train, held_out = documents_of(corpus.train, corpus), documents_of(corpus.heldout["heldout"], corpus)
         assert Counter(map(str, train + held_out)) == Counter(map(str, documents))
         assert 10 < len(held_out) < 60
@@ -49,25 +49,25 @@ def test_held_out_documents_are_whole_and_do_not_depend_on_order(tmp_path, monke
 @pytest.mark.parametrize("count", [1, 7, 39])
 def test_as_many_documents_are_held_out_as_asked(tmp_path, count):
     text = text_of(tmp_path, random_documents(40, seed=3, words=WORDS))
-    wanted = Settings(pretokenized=True, documents="blocks", held_out=count)
-    corpus = prepare([text], tmp_path / "corpus", wanted, processes=1)
+    wanted = {"pretokenized": True, "documents": "blocks", "held_out": count}
+    corpus = prepare([text], tmp_path / "corpus", **wanted, processes=1)
     assert (corpus.heldout["heldout"].documents, corpus.train.documents) == (count, 40 - count)
 
 
 def test_what_is_held_out_has_the_name_that_is_given_beside_text_of_its_own(tmp_path):
     text, other = text_of(tmp_path, random_documents(40, seed=3)), text_of(tmp_path, [[["b"]]], "other.txt")
-    wanted = Settings(pretokenized=True, documents="blocks", held_out=5, held_out_name="dev")
-    corpus = prepare([text], tmp_path / "corpus", wanted, held_out_texts={"heldout": [other]}, processes=1)
+    wanted = {"pretokenized": True, "documents": "blocks", "held_out": 5, "held_out_name": "dev"}
+    corpus = prepare([text], tmp_path / "corpus", **wanted, held_out_texts={"heldout": [other]}, processes=1)
     assert {name: split.documents for name, split in corpus.heldout.items()} == {"heldout": 1, "dev": 5}
     with pytest.raises(InputError, match="'heldout' cannot name a held-out split"):
-        prepare([text], tmp_path / "no", Settings(held_out=5), held_out_texts={"heldout": [other]}, processes=1)
+        prepare([text], tmp_path / "no", held_out=5, held_out_texts={"heldout": [other]}, processes=1)
 
 
 @pytest.mark.parametrize("held_out", [0.5, 1, 2])
 def test_one_document_cannot_be_split(tmp_path, held_out):
     text = text_of(tmp_path, random_documents(40, seed=3))
     with pytest.raises(DataError, match="documents"):
-        prepare([text], tmp_path / "corpus", Settings(held_out=held_out), processes=1)
+        prepare([text], tmp_path / "corpus", held_out=held_out, processes=1)
     assert not (tmp_path / "corpus").exists()
 
 
@@ -96,7 +96,9 @@ def test_repeated_sentences_are_trained_on_once_and_never_if_held_out(tmp_path, 
     corpus = prepare(
         [text_of(tmp_path, train)],
         tmp_path / "corpus",
-        Settings(pretokenized=True, documents="blocks", unique="sentences"),
+        pretokenized=True,
+        documents="blocks",
+        unique="sentences",
         held_out_texts={"dev": [text_of(tmp_path, held_out, "dev.txt")]},
         processes=1,
     )
@@ -115,8 +117,8 @@ def test_repeated_documents_are_trained_on_once(tmp_path, monkeypatch):
     documents = random_documents(10, seed=7, words=WORDS)
     order = [0, 1, 0, 2, 3, 1, 1, 4, 5, 6, 7, 8, 9, 9]
     text = text_of(tmp_path, [documents[number] for number in order])
-    wanted = Settings(pretokenized=True, documents="blocks", unique="documents")
-    corpus = prepare([text], tmp_path / "corpus", wanted, processes=1)
+    wanted = {"pretokenized": True, "documents": "blocks", "unique": "documents"}
+    corpus = prepare([text], tmp_path / "corpus", **wanted, processes=1)
     assert documents_of(corpus.train, corpus) == documents
     assert corpus.table["report"]["duplicates"] == 4
 
@@ -166,8 +168,8 @@ def test_planted_evaluation_text_is_found_where_it_is(tmp_path, monkeypatch, dro
     sentences[300] = ["so", *evaluation[5][:12], "."]  # only twelve
     (tmp_path / "text.txt").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
     files = (str(tmp_path / "eval.txt"), str(tmp_path / "dev.jsonl"))
-    wanted = Settings(pretokenized=True, check_against=files, drop_overlaps=drop)
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=2)
+    wanted = {"pretokenized": True, "check_against": files, "drop_overlaps": drop}
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **wanted, processes=2)
     found = [json.loads(line) for line in (tmp_path / "corpus/overlaps.jsonl").read_text().splitlines()]
     assert [(row["line"], row["file"], row["sentence"]) for row in found] == [(18, files[0], 4), (201, files[0], 6)]
     assert found[0]["words"] == " ".join(evaluation[3][4:17]).upper()
@@ -182,8 +184,8 @@ def test_a_run_over_the_ends_of_sentences_is_found_within_a_line(tmp_path):
     lines = ["Ann saw Bob. He ran. She did not.", "Nobody ran.", "Ann saw", "Bob. He ran. Once more."]
     (tmp_path / "text.txt").write_text("\n".join(lines))
     (tmp_path / "eval.txt").write_text("Then Ann saw Bob. He ran.\n")
-    wanted = Settings(check_against=(str(tmp_path / "eval.txt"),), ngram=5, drop_overlaps=True)
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", wanted, processes=1)
+    wanted = {"check_against": (str(tmp_path / "eval.txt"),), "ngram": 5, "drop_overlaps": True}
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **wanted, processes=1)
     found = [json.loads(line) for line in (tmp_path / "corpus/overlaps.jsonl").read_text().splitlines()]
     assert [(row["line"], row["words"]) for row in found] == [
         (1, "Ann saw Bob He ran")

@@ -80,7 +80,7 @@ def usage_vectors(elmo: Embedder, usages: Sequence[Usage]) -> Array:
 
 
 def layer_name(layer: int) -> str:
-    """Layer 0 reads the word alone, so that all usages of the same form are one vector there: never shown without saying so.
+    """A layer's name for display. Layer 0 is marked as context-free: all usages of one form are one vector there.
 
     >>> [layer_name(layer) for layer in (0, 1)]
     ['layer 0 (context-free)', 'layer 1']

@@ -1,4 +1,4 @@
-"""The command `elmofire`: one file per command. Nothing heavy is imported before a command runs, so that help is instant."""
+"""The command `elmofire`, one file per command. Heavy modules are imported when a command runs, so that help is instant."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from elmofire.errors import ElmofireError, InputError
 
 
 class Commands(click.Group):
-    """Those below; and who asks for AllenNLP's `elmo` hears what it is called here."""
+    """The commands. Asking for AllenNLP's command `elmo` is an error that names ours."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,8 +40,10 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="elmofire", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Contextual word vectors from bidirectional language models."""
+    context.color = _color()  # for all commands
 
 
 for command in (
@@ -63,7 +65,7 @@ for command in (
 
 
 def main() -> None:
-    """Run, and turn a user's mistake into one error and exit code 2."""
+    """Run a command. A user's mistake becomes one error message and exit code 2."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `elmofire embed | head` ends quietly, as other tools do
     warnings.showwarning = lambda message, *_args, **_kwargs: click.echo(f"warning: {message}", err=True)
@@ -78,7 +80,7 @@ def main() -> None:
     except (ElmofireError, OSError, MemoryError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
             raise
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {_said(error)}", err=True, color=_colors())
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {_said(error)}", err=True, color=_color())
         code = 2
     sys.exit(code or 0)
 
@@ -91,5 +93,6 @@ def _said(error: Exception) -> str:
     return str(error)
 
 
-def _colors() -> bool:
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+def _color() -> bool | None:
+    """Whether to write colors: never with NO_COLOR (https://no-color.org); None leaves it to click, which colors terminals only."""
+    return False if os.environ.get("NO_COLOR") else None

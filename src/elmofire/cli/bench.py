@@ -1,14 +1,15 @@
-"""`elmofire bench`: how fast this machine is, beside others, after seeing that the results are right."""
+"""`elmofire bench`: how fast this machine is, after a check that the results are right."""
 
 import json
 
 import click
 
-from elmofire.cli.options import json_option, model_of, pretokenized_option, quiet_option
+from elmofire.cli.options import json_option, load_model, options_option, pretokenized_option, quiet_option
+from elmofire.cli.progress import counted
 from elmofire.errors import InputError
 
 repeats_option = click.option(
-    "--repeats", default=5, show_default=True, type=click.IntRange(min=5), help="Of each, in turn."
+    "--repeats", default=5, show_default=True, type=click.IntRange(min=5), help="How often each contender runs."
 )
 
 
@@ -20,37 +21,45 @@ class Numbers(click.ParamType):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         parts = str(value).split(",")
         if not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"{value!r} is no list of numbers from 1, such as 1,2", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers from 1, such as 1,2", param, ctx)
         return tuple(dict.fromkeys(map(int, parts)))
 
 
 @click.group(short_help="Measure speed.")
 def bench() -> None:
-    """Measure speed: contenders take turns on the same weights and text, and what fails parity is not timed (exit code 1)."""
+    """Measure speed. Contenders take turns on the same weights and text; those with wrong results are not timed (exit code 1)."""
 
 
 @bench.command(short_help="Text to vectors.")
 @click.option("--model", "-m", help="A name, a folder, or OPTIONS,WEIGHTS; instead of --size.")
-@click.option("--size", help="original or small (default): seeded random weights of a published size.")
-@click.option(
-    "--text", metavar="FILE", help="Sentences, as for `embed`; by default made-up ones that are like English."
-)
+@click.option("--size", help="small (default) or original: random weights of a published size.")
+@options_option
+@click.option("--text", metavar="FILE", help="Sentences, as for `embed`; by default made-up ones much like English.")
 @pretokenized_option
 @click.option(
     "--sentences",
     default=320,
     show_default=True,
     type=click.IntRange(min=0),
-    help="To embed in one call, from the text's start; 0: none.",
+    help="How many to embed in one call; 0 for none.",
 )
 @click.option(
-    "--singles", default=50, show_default=True, type=click.IntRange(min=0), help="To embed one at a time; 0: none."
+    "--singles",
+    default=50,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="How many to embed one at a time; 0 for none.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, or a torch device such as cuda.")
-@click.option("--precision", default="float32", show_default=True, help="Some of float32, int16, int8, bfloat16.")
-@click.option("--threads", default="1", show_default=True, type=Numbers(), help="Of the CPU, such as 1,2.")
-@click.option("--engine", default="auto", show_default=True, help="Instruction sets, or numpy (float32 alone).")
-@click.option("--peer", metavar="PYTHON", help="Of an environment that has AllenNLP, to run beside.")
+@click.option("--precision", default="float32", show_default=True, help="One or more of float32,int16,int8,bfloat16.")
+@click.option("--threads", default="1", show_default=True, type=Numbers(), help="CPU threads; 1,2 measures both.")
+@click.option(
+    "--engine",
+    default="auto",
+    show_default=True,
+    help="auto, numpy (float32 only), or instruction sets such as avx512,avx2.",
+)
+@click.option("--peer", metavar="PYTHON", help="The Python of an environment with AllenNLP, to compare with.")
 @repeats_option
 @json_option
 @quiet_option
@@ -59,6 +68,7 @@ def embed(
     ctx: click.Context,
     model: str | None,
     size: str | None,
+    options: str | None,
     text: str | None,
     pretokenized: bool,
     sentences: int,
@@ -74,7 +84,7 @@ def embed(
 ) -> None:
     """How fast text becomes vectors: one call for many sentences (tokens per second), and a call for each (milliseconds).
 
-    Words are never looked up from an earlier call. A peer's ratios are for as many threads.
+    Every call computes all its words anew. A peer is compared at the same number of threads.
     """
     from elmofire.bench.contenders import Contender
     from elmofire.bench.embed import Plan, bench_embed
@@ -82,14 +92,16 @@ def embed(
     from elmofire.bench.parity import BOUNDS
     from elmofire.bench.tables import aligned, corpus_rows, error_rows, single_rows
     from elmofire.bench.text import sample_sentences
-    from elmofire.formats import load_weights
 
     if model and size:
         raise click.UsageError("--model and --size: give one of them")
+    if options and not model:
+        raise click.UsageError("--options belongs to a --model")
+    say = _said(quiet)
     precisions = precision.split(",")
     if unknown := [name for name in precisions if name not in BOUNDS]:
         raise InputError(f"precision is {unknown[0]!r}, but should be one of {', '.join(BOUNDS)}")
-    weights = load_weights(model_of(model)) if model else lively(sized(size or "small"), seed=0)
+    weights = load_model(model, options=options, quiet=quiet) if model else lively(sized(size or "small"), seed=0)
     count = max(sentences, singles)
     tokens = _read(text, count, pretokenized, weights.tokenizer) if text else sample_sentences(count)
     ours = [
@@ -102,10 +114,10 @@ def embed(
     if not ours:
         raise InputError("numpy has float32 only", hint="another --precision needs compiled kernels: --engine auto")
     if len(tokens) < count:
-        click.echo(f"the text has {len(tokens)} sentences only", err=True)
+        say(f"note: the text has only {counted(len(tokens), 'sentence')}")
     theirs = [Contender(library="allennlp", python=peer, threads=n) for n in threads] if peer else []
     plan = Plan(contenders=[*ours, *theirs], sentences=tokens[:sentences], singles=tokens[:singles], repeats=repeats)
-    records = bench_embed(weights, plan, _said(quiet))
+    records = bench_embed(weights, plan, say)
     if as_json:
         click.echo(json.dumps(records))
     else:
@@ -119,15 +131,19 @@ def embed(
 
 @bench.command(short_help="The LSTM stacks in torch.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, or a torch device such as cuda.")
-@click.option("--cells", type=click.IntRange(min=1), help="4096, or 1024 on a CPU.")
-@click.option("--projection", type=click.IntRange(min=1), help="An eighth of the cells.")
+@click.option("--cells", type=click.IntRange(min=1), help="4096 by default, on a CPU 1024.")
+@click.option("--projection", type=click.IntRange(min=1), help="An eighth of the cells by default.")
 @click.option("--layers", default=2, show_default=True, type=click.IntRange(min=1))
-@click.option("--batch", type=Numbers(), help="Rows that run together: 128,512,1024, or 32 on a CPU.")
+@click.option("--batch", type=Numbers(), help="Rows that run together; 128,512,1024 by default, on a CPU 32.")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option("--precision", default="float32", show_default=True, help="float32, bfloat16, or both.")
 @click.option("--mode", default="train", show_default=True, help="train or inference.")
 @click.option(
-    "--seconds", default=2.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="On a GPU."
+    "--seconds",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long each runs on a GPU.",
 )
 @repeats_option
 @json_option
@@ -150,8 +166,8 @@ def lstmp(
 ) -> None:
     """How fast the LSTM stacks of both directions run: every path of `lstmp`, torch.nn.LSTM and a plain loop.
 
-    Training is forward, backward and all gradients. On a GPU, rates are those that hold for some seconds, with and without a CUDA
-    graph, and as a share of what a large product reaches.
+    Training is forward, backward and all gradients. On a GPU each runs for some seconds, with and without a CUDA graph, and rates are
+    also shown as a share of what a large matrix product reaches.
     """
     try:
         from elmofire.bench.lstmp import Setting, bench_lstmp
@@ -165,7 +181,7 @@ def lstmp(
     cells = cells or (1024 if device == "cpu" else 4096)
     sizes = {"cells": cells, "projection": projection or max(1, cells // 8), "layers": layers, "steps": steps}
     if sizes["projection"] >= cells:
-        raise InputError(f"a projection of {sizes['projection']} does not make {cells} cells fewer")
+        raise InputError(f"--projection is {sizes['projection']}, but should be less than the {cells} cells")
     shapes = [Shape(batch=rows, **sizes) for rows in batch or ((32,) if device == "cpu" else (128, 512, 1024))]
     records = []
     for name in precision.split(","):

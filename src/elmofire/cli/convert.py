@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elmofire.cli.options import json_option, model_of, options_option, vocab_option
+from elmofire.cli.options import json_option, load_model, options_option, vocab_option
 
 if TYPE_CHECKING:
     from elmofire.formats.weights import Weights
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--storage",
     type=click.Choice(["float32", "bfloat16", "float16", "int8"]),
-    help="Of the numbers in a native file, by default as in IN; all but float32 are smaller and less exact.",
+    help="How a native file stores numbers, by default as IN does; all but float32 are smaller and less exact.",
 )
 @options_option
 @vocab_option
@@ -28,10 +28,10 @@ def convert(
     model: str, folder: Path, target: str, storage: str | None, options: str | None, vocab: str | None, as_json: bool
 ) -> None:
     """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
-    from elmofire.formats import load_weights, save_weights
+    from elmofire.formats import save_weights
     from elmofire.formats.native import storage_of
 
-    weights = load_weights(model_of(model), options=options, vocab=vocab)
+    weights = load_model(model, options=options, vocab=vocab)
     save_weights(weights, folder, target, storage=storage)
     read = _described(weights, model)
     stored = storage or (storage_of(weights) if target == "native" else "float32")
@@ -41,13 +41,27 @@ def convert(
         "storage": stored,
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
     }
-    if weights.mixes and target == "hdf5":
-        click.echo(f"note: the {target} format has no place for the learned mixes; they were left out", err=True)
+    if target == "hdf5" and (lost := _beyond_hdf5(weights)):
+        click.echo(f"note: left out, as the hdf5 format has no place for it: {', '.join(lost)}", err=True)
     if as_json:
         click.echo(json.dumps({"read": read, "written": written}))
         return
     click.echo(f"read     {model}: {_told(read)}")
     click.echo(f"written  {folder}: {target}, {stored}, {written['bytes'] / 1e6:,.1f} MB")
+
+
+def _beyond_hdf5(weights: "Weights") -> list[str]:
+    """What files of 2018's format will not say of a model."""
+    from elmofire.formats.weights import ENGLISH
+
+    tokenizer = weights.tokenizer
+    lost = {
+        f"the tokenizer ({tokenizer.name} {tokenizer.version}, {tokenizer.language})": tokenizer
+        != ENGLISH,  # as they are read
+        "the training record": bool(weights.training),
+        "the learned mixes": bool(weights.mixes),
+    }
+    return [name for name, is_lost in lost.items() if is_lost]
 
 
 def _described(weights: "Weights", model: str) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """`elmofire demo`: one word in several senses, and what each layer makes of it."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.options import model_of, model_option
+from elmofire.cli.options import load_model, model_option, options_option
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,35 +51,32 @@ _LEFT, _RIGHT = 15, 16  # characters of context that a line shows
 _FILLERS = 8  # words for a blank
 
 
-@click.command(short_help="One word in several senses.")
+@click.command(short_help="Show one word in several senses.")
 @model_option
+@options_option
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
     default=_PICTURE,
     show_default=True,
-    help="Of the picture, an SVG.",
+    help="Where to write the picture, an SVG.",
 )
-@click.pass_context
-def demo(context: click.Context, model: str, output: Path) -> None:
-    """Embed sentences with play, bank and cell in several senses: which usages are nearest to which at each layer.
+def demo(model: str, options: str | None, output: Path) -> None:
+    """Embed sentences with play, bank and cell in several senses, and show which usages are nearest to each other at each layer.
 
     Then fill blanks with words, and draw a picture of the usages.
     """
-    if os.environ.get("NO_COLOR"):
-        context.color = False
     if output.suffix != ".svg":
         raise InputError(f"{output}: the picture is an SVG", hint=f"--output {output.with_suffix('.svg')}")
 
     from elmofire.analysis.picture import draw_usages
     from elmofire.analysis.usages import find_usage, usage_vectors
     from elmofire.embed.embedder import Embedder
-    from elmofire.formats import load_weights
     from elmofire.formats.files import written_aside
     from elmofire.lm.language_model import LanguageModel
 
-    weights = load_weights(model_of(model))
+    weights = load_model(model, options=options)
     lm = LanguageModel(weights, device="cpu") if weights.config.head and weights.vocabulary else None
     elmo = lm.embedder if lm else Embedder(weights, device="cpu")
     size, width = weights.config.parameters, weights.config.width
@@ -103,7 +99,7 @@ def demo(context: click.Context, model: str, output: Path) -> None:
 
 
 def _show_nearest(word: str, usages: "Sequence[Usage]", vectors: "Array") -> None:
-    """A line for each usage, a column for each layer, and how often the sense is met."""
+    """A line for each usage, a column for each layer, and how often the nearest usage has the same sense."""
     from elmofire.analysis.usages import nearest, same_sense
 
     senses = [usage.sense for usage in usages]
@@ -130,7 +126,7 @@ def _show_nearest(word: str, usages: "Sequence[Usage]", vectors: "Array") -> Non
 
 
 def _among(closest: "Nearest", names: list[str]) -> str:
-    """In layer 0: the nearest by name, or that there is none because all are alike."""
+    """The nearest usage in layer 0, where all may be alike."""
     return "all alike" if len(closest.which) == len(names) - 1 else names[closest.which[0]]
 
 

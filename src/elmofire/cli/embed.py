@@ -12,12 +12,13 @@ from elmofire.cli.options import (
     device_option,
     format_option,
     json_option,
-    model_of,
+    load_model,
     model_option,
     options_option,
     precision_option,
     pretokenized_option,
     quiet_option,
+    sentences_option,
     threads_option,
 )
 from elmofire.cli.progress import Progress, counted
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _NUMBERS_AT_ONCE = 1 << 16  # of a line of JSON
 
 
-@click.command(epilog=EPILOG, short_help="Sentences to vectors.")
+@click.command(epilog=EPILOG, short_help="Turn sentences into vectors.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @model_option
 @click.option("--output", "-o", help="OUT.hdf5, OUT.npz or OUT.safetensors; without it, JSON lines go to stdout.")
@@ -43,6 +44,7 @@ _NUMBERS_AT_ONCE = 1 << 16  # of a line of JSON
     show_default=True,
     help="average, top, all, a layer's number, or mix weights as 0.1,0,2.",
 )
+@sentences_option
 @pretokenized_option
 @format_option
 @click.option(
@@ -50,7 +52,7 @@ _NUMBERS_AT_ONCE = 1 << 16  # of a line of JSON
     type=click.Choice(["float32", "float16"]),
     default="float32",
     show_default=True,
-    help="Of the numbers written.",
+    help="The type of the numbers written.",
 )
 @click.option("--boundaries", is_flag=True, help="Keep the vectors of the start and end markers.")
 @options_option
@@ -65,6 +67,7 @@ def embed(
     model: str,
     output: str | None,
     layers: str,
+    sentences: str,
     pretokenized: bool,
     input_format: str,
     dtype: str,
@@ -80,21 +83,20 @@ def embed(
 ) -> None:
     """Embed sentences, one a line, from FILEs (text, .conllu, .jsonl; also .gz, .xz, .bz2, .zst, .bz3) or stdin.
 
-    An interrupted run that reads files and writes OUT goes on where it was when the same command is given again.
+    Run the same command again to resume an interrupted run that reads files and writes OUT.
     """
     from elmofire.embed.embedder import Embedder
-    from elmofire.formats import load_weights
 
-    inputs = Inputs(files or ("-",), input_format, pretokenized)
+    inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences)
     wanted = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
         from elmofire.embed.outputs import check_layout
 
         check_layout(Path(output), layout)
-    weights = load_weights(model_of(model), options=options)
+    weights = load_model(model, options=options, quiet=quiet)
     elmo = Embedder(weights, device=device, precision=precision, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
-    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet)
     resumed = 0
     try:
         if output is None:
@@ -118,9 +120,8 @@ def embed(
             )
             resumed = report.resumed
     except KeyboardInterrupt:
-        progress.clear()
         if output is not None and Path(f"{output}.parts").is_dir():
-            click.echo(f"the same command goes on where it was: what is done lies in {output}.parts", err=True)
+            progress.note(f"run the same command again to resume: what is done is kept in {output}.parts")
         raise
     finally:
         progress.clear()
@@ -128,7 +129,7 @@ def embed(
 
 
 def _json_line(tokens: list[str], vectors: "Array", dtype: str) -> "Iterator[str]":
-    """`{"tokens": [..], "vectors": [..]}`, a long one in parts: as Python's numbers, vectors take ten times their room."""
+    """`{"tokens": [..], "vectors": [..]}`. A long line comes in parts, as Python's numbers take ten times the memory of an array."""
     if vectors.size <= _NUMBERS_AT_ONCE:
         yield json.dumps({"tokens": tokens, "vectors": vectors.astype(dtype).tolist()}) + "\n"
         return
@@ -152,13 +153,11 @@ def _json_rows(rows: "Array", dtype: str) -> "Iterator[str]":
 
 
 def _layers(text: str) -> str | int | list[float]:
-    if text.isdigit():
-        return int(text)
     if text in ("average", "top", "all"):
         return text
     try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
+        return int(text) if text.isdecimal() else [float(part) for part in text.split(",")]
+    except ValueError:  # also of a number with thousands of digits
         raise InputError(
             f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2"
         ) from None

@@ -43,10 +43,10 @@ def finetune(
 
     Words are split as the model does it, and predicted with its own head; a model without a head gets a new one. Perplexities of the
     held-out text are told before and after, and the best model is kept, also if it is the one that was there. The prepared text lies
-    beside the run, in RUN.corpus. The same line again goes on where a run was interrupted or killed.
+    beside the run, in RUN.corpus. Run the same command again to resume a run that was interrupted or killed.
     """
     from elmofire.cli.progress import Progress
-    from elmofire.train.finetune import finetune as train
+    from elmofire.train.finetune import finetune_changed
     from elmofire.train.finetune import perplexities as before_and_after
 
     changes = [one for one in settings if re.match(r"[a-z_.]+\s*=", one)]
@@ -61,14 +61,14 @@ def finetune(
 
     try:
         with lines.interruptible():
-            train(
+            finetune_changed(
                 model_of(model),
                 [*text, *more],
+                changes,
                 output=output,
                 held_out=held_out if share is None else share,
                 vocab=vocab,
                 device=device,
-                settings=changes,
                 show=show,
                 progress=reading,
             )

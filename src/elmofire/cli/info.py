@@ -1,13 +1,14 @@
 """`elmofire info`: what a model is, and what runs it here."""
 
 import json
+from typing import Any
 
 import click
 
-from elmofire.cli.options import json_option, model_of, options_option
+from elmofire.cli.options import json_option, load_model, options_option
 
 
-@click.command(short_help="What a model is.")
+@click.command(short_help="Describe a model.")
 @click.argument("model", default="en-small")
 @options_option
 @json_option
@@ -23,7 +24,6 @@ def info(model: str, options: str | None, as_json: bool) -> None:
     from elmofire.embed.device import CPU_PRECISIONS, GPU_PRECISIONS, cuda_devices, torch_sees_a_gpu
     from elmofire.embed.embedder import Embedder
     from elmofire.engine.compiled import library
-    from elmofire.formats import load_weights
     from elmofire.formats.catalogue import cache_folder
     from elmofire.formats.native import storage_of
 
@@ -31,7 +31,7 @@ def info(model: str, options: str | None, as_json: bool) -> None:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch = None
-    weights = load_weights(model_of(model), options=options)
+    weights = load_model(model, options=options)
     described = Embedder(weights, device="cpu").info()
     del described["truncated"]
     described["stored_as"] = storage_of(weights)
@@ -40,13 +40,13 @@ def info(model: str, options: str | None, as_json: bool) -> None:
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "torch": torch,
-        "compiled_kernels": library.available() or "none: numpy serves",
+        "compiled_kernels": library.available() or "none, using numpy",
         "not_compiled_for": library.missing() or None,
         "cache": str(cache_folder()),
         "gpus": cuda_devices(),
         "device": "cuda" if cuda_devices() and torch_sees_a_gpu() else "cpu",
     }
-    # Of a layer's vectors, mean over tokens; the tests and `elmofire bench` hold every engine to it.
+    # Errors of a layer's vectors, mean over tokens. The tests and `elmofire bench` hold every engine to them.
     off = {name: f"off by at most {bound.relative:.1%} of a vector's length" for name, bound in BOUNDS.items()}
     offered = [*CPU_PRECISIONS, *(GPU_PRECISIONS if here["device"] == "cuda" else ())]
     here["precisions"] = {name: "exact to rounding" if name == "float32" else off[name] for name in offered}
@@ -55,19 +55,27 @@ def info(model: str, options: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**described, "here": here}))
         return
-    if held_out := described["training"].get("held_out"):  # of a run: the rest, its recipe too, is for --json
-        mean, unknown = held_out.get("mean"), held_out.get("unknown", 0)
-        described["training"] = (
-            f"update {described['training'].get('update', 0):,}, held-out perplexity {mean:.1f}, unknown {unknown:.1%}"
-        )
+    described["training"] = _training(described["training"])
     for title, table in (("model", described), ("here", here)):
         click.echo(click.style(title, bold=True))
         for key, value in table.items():
             click.echo(f"  {key.replace('_', ' '):<18} {_shown(value)}")
 
 
+def _training(record: dict[str, Any]) -> object:
+    """Of a run of ours the figures, since the rest (its recipe too) is for --json; any other record as it stands."""
+    match record:
+        case {
+            "update": int(update),
+            "held_out": {"mean": int() | float() as mean, "unknown": int() | float() as unknown},
+        }:
+            return f"update {update:,}, held-out perplexity {mean:.1f}, unknown {unknown:.1%}"
+        case _:
+            return record
+
+
 def _paths() -> dict[str, str]:
-    """Which way the LSTMs go on the GPU, in each precision, and what keeps them from the others."""
+    """The path that the LSTMs take on the GPU in each precision, and why not the others."""
     import torch
 
     from elmofire.kernels.paths import PATHS, PRECISIONS, choose_path, why_not
@@ -92,5 +100,11 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {item}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key}: {_inner(item)}" for key, item in value.items()) or "-"
     return str(value)
+
+
+def _inner(value: object) -> str:
+    """What stands in a dict, with brackets around what has parts itself."""
+    shown = " ".join(_shown(value).splitlines())  # a recipe has many
+    return f"({shown})" if isinstance(value, dict | list) and value else shown

@@ -4,17 +4,18 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from elmofire.cli.options import LINES, SPLIT
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
     from elmofire.cli.progress import Progress
     from elmofire.embed.embedder import Embedder
 
-# Whether lines hold several sentences is told by a quarter of the first: of twenty lines of a treebank it never or hardly ever is so, of
+# Lines are said to hold several sentences where a quarter of the first seem to. Of twenty lines of a treebank hardly ever so many do, of
 # twenty paragraphs of Wikipedia or a novel nearly always.
 _LINES_LOOKED_AT = 20
 _CHARACTERS_LOOKED_AT = 10_000  # of each, as lines may be long
@@ -24,67 +25,98 @@ class Inputs:
     """The files to read, or stdin as `-`."""
 
     def __init__(
-        self, files: tuple[str, ...], input_format: str, pretokenized: bool, *, blank_lines: bool = True
+        self,
+        files: tuple[str, ...],
+        input_format: str,
+        *,
+        pretokenized: bool,
+        sentences: str = LINES,
+        blank_lines: bool = True,
     ) -> None:
-        """Without `blank_lines`, sentences that have no tokens are left out."""
+        """`sentences` says whether each line is one, or is split into its own. Without `blank_lines`, those without tokens are left out."""
         for file in files:
             if file.endswith((".hdf5", ".h5", ".npz", ".safetensors")):
-                raise InputError(f"{file}: is no text", hint=f"is it where vectors should go? then --output {file}")
+                raise InputError(f"{file}: is not text", hint=f"to write vectors to it: --output {file}")
         _check_they_open(files)
         self._files = files
         self._format = input_format
         self._pretokenized = pretokenized
+        self._split = sentences == SPLIT
         self._blank_lines = blank_lines
         self._all_there = all(Path(file).is_file() for file in files)
+        self._sizes = [Path(file).stat().st_size for file in files] if self._all_there else []
+        self._files_read = 0
+        self._being_read: BinaryIO | None = None
         self.read = [0, 0]  # sentences and tokens so far
 
     def sentences(self, elmo: "Embedder", progress: "Progress") -> Iterator[list[str]]:
         """One file after the other, as token lists: files may mix text and tokens. Files without any sentence are an error."""
-        from elmofire.text.readers import read_sentences
-
-        language = elmo.tokenizer_info.language
         looked_at: list[bool] = []  # whether a line seems to hold several sentences
-        for file in self._files:
-            for sentence in read_sentences(file, format=self._format, pretokenized=self._pretokenized):
-                if len(looked_at) < _LINES_LOOKED_AT and sentence and (self._pretokenized or isinstance(sentence, str)):
-                    looked_at.append(_seems_several(sentence, language))
-                    if len(looked_at) == _LINES_LOOKED_AT:
-                        _note_paragraphs(looked_at, language, progress)
-                tokens = elmo.words(sentence) if isinstance(sentence, str) else sentence
-                if not (tokens or self._blank_lines):
-                    continue
-                self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
-                yield tokens
+        language = elmo.tokenizer_info.language
+        for line in self._lines():
+            if len(looked_at) < _LINES_LOOKED_AT and self._may_hold_several(line):
+                looked_at.append(_seems_several(line, language))
+                if len(looked_at) == _LINES_LOOKED_AT:
+                    _note_paragraphs(looked_at, progress)
+            for tokens in self._tokens(line, elmo):
+                if tokens or self._blank_lines:
+                    self.read = [self.read[0] + 1, self.read[1] + len(tokens)]
+                    yield tokens
         if 0 < len(looked_at) < _LINES_LOOKED_AT:
-            _note_paragraphs(looked_at, language, progress)
+            _note_paragraphs(looked_at, progress)
         if not self.read[0]:
             named = ", ".join("<stdin>" if file == "-" else file for file in self._files)
             raise InputError(f"{named}: there are no sentences in it")
 
-    def count(self) -> int | None:
-        """How many sentences there are, where that can be known before reading them."""
-        from elmofire.text.readers import read_sentences
-
-        if not self._all_there:
+    def expected(self) -> int | None:
+        """How many sentences there are, judged by those so far and the share of bytes they took; None while nothing tells."""
+        if not self._sizes:
             return None
-        return sum(
-            bool(tokens) or self._blank_lines
-            for file in self._files
-            for tokens in read_sentences(file, format=self._format, pretokenized=True)
-        )
+        file = self._being_read
+        done = sum(self._sizes[: self._files_read]) + (file.tell() if file and not file.closed else 0)
+        return round(self.read[0] * sum(self._sizes) / done) if done else None
 
     def stamp(self) -> str | None:
         """What tells this input apart from another; None for what cannot be read twice."""
+        from elmofire.text.sentences import VERSION
+
         if not self._all_there:
             return None
         stats = [(str(Path(file).absolute()), Path(file).stat()) for file in self._files]
-        return json.dumps(
-            [self._format, self._pretokenized, [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]]
-        )
+        found = [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+        return json.dumps([self._format, self._pretokenized, VERSION if self._split else None, found])
+
+    def _lines(self) -> Iterator[str | list[str]]:
+        """Lines of text, or sentences where files or `pretokenized` give tokens."""
+        from elmofire.text.readers import read_sentences
+
+        pretokenized = self._pretokenized and not self._split  # what is split has to be text
+        for file in self._files:
+            yield from read_sentences(file, format=self._format, pretokenized=pretokenized, opened=self._begin)
+            self._files_read += 1
+
+    def _begin(self, file: BinaryIO) -> None:
+        self._being_read = file
+
+    def _tokens(self, line: str | list[str], elmo: "Embedder") -> Iterator[list[str]]:
+        """The sentences of a line."""
+        if isinstance(line, list):
+            yield line
+        elif not self._split:
+            yield elmo.words(line)
+        else:
+            from elmofire.text.sentences import split_sentences
+
+            for sentence in split_sentences(line, elmo.tokenizer_info.language):
+                yield sentence.split() if self._pretokenized else elmo.words(sentence)
+
+    def _may_hold_several(self, line: str | list[str]) -> bool:
+        """Whoever made lists of tokens knew what a sentence is, and what is empty holds none."""
+        return not self._split and bool(line) and (self._pretokenized or isinstance(line, str))
 
 
 def _check_they_open(files: tuple[str, ...]) -> None:
-    """Before anything is done. A pipe can be opened once only, so it is left to who reads it."""
+    """Checked before anything is done. A pipe can be opened only once, so it is left to the reader."""
     for file in files:
         path = Path(file)
         if file == "-" or path.is_fifo():
@@ -98,7 +130,7 @@ def _check_they_open(files: tuple[str, ...]) -> None:
                 hint = "name the files in it"
             elif isinstance(error, FileNotFoundError) and (" " in file or not path.suffix):
                 command = click.get_current_context().info_name
-                hint = f"files are read; a text itself comes by a pipe: echo {shlex.quote(' '.join(files))} | elmofire {command}"
+                hint = f"arguments are names of files; text comes through a pipe: echo {shlex.quote(' '.join(files))} | elmofire {command}"
             raise InputError(f"{file}: cannot be opened: {reason}", hint=hint) from None
 
 
@@ -109,19 +141,18 @@ def _seems_several(line: str | list[str], language: str) -> bool:
     return len(split_sentences(text[:_CHARACTERS_LOOKED_AT], language)) > 1
 
 
-def _note_paragraphs(looked_at: list[bool], language: str, progress: "Progress") -> None:
+def _note_paragraphs(looked_at: list[bool], progress: "Progress") -> None:
     if 4 * sum(looked_at) < len(looked_at):
         return
     lines = f"{sum(looked_at)} of the first {len(looked_at)} lines seem" if len(looked_at) > 1 else "the line seems"
     progress.note(
-        f"note: {lines} to hold several sentences, and each line is read as one: vectors and figures are better with a line for "
-        'each sentence, which this writes:\n  python -c "import sys, elmofire.text.sentences as s; '
-        f"[print(one) for line in sys.stdin for one in s.split_sentences(line, '{language}')]\" < TEXT > SENTENCES"
+        f"note: {lines} to hold several sentences, but each line is read as one; "
+        "--sentences split finds the sentences, which makes vectors and figures better"
     )
 
 
 def note_truncated(elmo: "Embedder") -> None:
-    """Say on stderr how many tokens the model has read the beginning of only."""
+    """Say on stderr how many tokens were too long for the model."""
     if elmo.truncated:
         limit = elmo.config.encoder.max_characters - 2
         were = "token was" if elmo.truncated == 1 else "tokens were"

@@ -1,7 +1,6 @@
 """`elmofire models`: what loads by name, and whether it is on this machine already."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ _PARTS_OF = {"no": ("nb", "nn")}  # Norwegian is written in two ways
 def models(context: click.Context, language: str | None, as_json: bool) -> None:
     """List the models that load by name, or `get` one.
 
-    A size with ~ follows from the number of parameters, - is one that no source states.
+    A size with ~ is computed from the number of parameters; - means that no source states it.
     """
     if context.invoked_subcommand:
         return
@@ -40,7 +39,7 @@ def models(context: click.Context, language: str | None, as_json: bool) -> None:
     rows = [{**row, "size": _shown_size(row), "here": "yes" if row["here"] else "no"} for row in found]
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in _COLUMNS}
     header = "  ".join(column.ljust(widths[column]) for column in _COLUMNS)
-    click.echo(click.style(header, bold=True), color=False if os.environ.get("NO_COLOR") else None)
+    click.echo(click.style(header, bold=True))
     for row in rows:
         click.echo("  ".join(row[column].ljust(widths[column]) for column in _COLUMNS).rstrip())
 
@@ -51,7 +50,7 @@ def models(context: click.Context, language: str | None, as_json: bool) -> None:
 def get(name: str, quiet: bool) -> None:
     """Fetch the model NAME (or hf:OWNER/REPOSITORY), and print where it is.
 
-    The same line goes on with a fetch that was interrupted. Copy the folder to use the model on a machine without network.
+    Run the same command again to resume an interrupted download. Copy the folder to use the model on a machine without a network.
     """
     from elmofire.formats import names
 
@@ -70,7 +69,7 @@ def _speaks(language: str, wanted: str) -> bool:
 
 
 def _packaged() -> list[dict[str, Any]]:
-    """Models inside the package, described as those of the catalogue are."""
+    """Models inside the package, described as the catalogue's are."""
     from elmofire.formats import names
     from elmofire.formats.files import read_json_object
 

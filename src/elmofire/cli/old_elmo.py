@@ -26,7 +26,7 @@ _OLD = (
     click.option("--use-sentence-keys", is_flag=True, hidden=True),
 )
 
-_TOKENS_A_SENTENCE = 64  # the old default of 64 sentences is then the new one of 4096 tokens
+_TOKENS_A_SENTENCE = 64  # so that the old default of 64 sentences is the new one of 4096 tokens
 
 
 def takes_old_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,59 +1,60 @@
 """`elmofire perplexity`: how well the language model predicts a text."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from elmofire.cli.inputs import Inputs, note_truncated
 from elmofire.cli.options import (
-    device_option,
     format_option,
     json_option,
-    load_language_model,
-    model_option,
     pretokenized_option,
     quiet_option,
-    threads_option,
-    vocab_option,
+    sentences_option,
+    takes_language_model,
 )
 
+if TYPE_CHECKING:
+    from elmofire.lm.language_model import LanguageModel
 
-@click.command(short_help="How well a text is predicted.")
+
+@click.command(short_help="Measure how well a text is predicted.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@model_option
-@vocab_option
+@takes_language_model
 @click.option(
-    "--lanes", type=click.IntRange(min=1), help="As in 2018: so many streams with carried state, the last step dropped."
+    "--lanes",
+    type=click.IntRange(min=1),
+    help="Compute as in 2018: so many streams that carry their state, without the incomplete last step.",
 )
+@sentences_option
 @pretokenized_option
 @format_option
-@device_option
-@threads_option
 @json_option
 @quiet_option
 def perplexity(
     files: tuple[str, ...],
-    model: str,
-    vocab: str | None,
+    load: "Callable[..., LanguageModel]",
     lanes: int | None,
+    sentences: str,
     pretokenized: bool,
     input_format: str,
-    device: str,
-    threads: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Perplexity of FILEs, or of stdin, one sentence a line, blank lines left out: forward, backward and their geometric mean.
+    """Perplexity of FILEs or stdin, one sentence a line: forward, backward and their geometric mean. Blank lines are left out.
 
     Each sentence starts from a zero state, and every word and the end of the sentence (backward: its start) counts. Figures compare only
     where vocabulary, tokens and convention are the same.
     """
     from elmofire.cli.progress import Progress
 
-    inputs = Inputs(files or ("-",), input_format, pretokenized, blank_lines=False)
-    lm = load_language_model(model, vocab, device, threads)
-    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    given = files or ("-",)
+    inputs = Inputs(given, input_format, pretokenized=pretokenized, sentences=sentences, blank_lines=False)
+    lm = load(quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet)
     try:
         found = lm.perplexity(inputs.sentences(lm.embedder, progress), lanes=lanes, progress=progress)
     finally:

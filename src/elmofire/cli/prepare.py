@@ -88,7 +88,7 @@ processes_option = click.option(
     metavar="FILE",
     help="Evaluation text to look for in the training text; may be repeated.",
 )
-@click.option("--ngram", type=click.IntRange(min=1), default=13, show_default=True, help="Words in a row that tell.")
+@click.option("--ngram", type=click.IntRange(min=1), default=13, show_default=True, help="Words in a row to match.")
 @click.option("--drop-overlaps", is_flag=True, help="Leave out the training sentences that are found so.")
 @processes_option
 @json_option
@@ -116,12 +116,12 @@ def text(
     """Make a CORPUS of TEXTs: files (.txt, .jsonl; also .gz, .xz, .bz2, .zst, .bz3), folders, patterns, or a Hugging Face data set as
     hf:NAME[:CONFIG][@SPLIT][#COLUMN].
 
-    An interrupted run goes on where it was when the same command is given again.
+    Run the same command again to resume an interrupted run.
     """
     from elmofire.cli.progress import Progress
-    from elmofire.train.corpus.prepare import Settings
     from elmofire.train.corpus.prepare import prepare as prepare_corpus
     from elmofire.train.corpus.report import language_note, long_sentences_note, report_lines
+    from elmofire.train.corpus.settings import corpus_settings
 
     held_out_texts: dict[str, list[str]] = {}
     for given in held_out_text:
@@ -133,22 +133,22 @@ def text(
     share = share_of(number)
     if share is None:
         raise InputError(f"--held-out is {number!r}, but should be a share as 0.01 or 1%, or a number of documents")
-    settings = Settings(
-        language=language,
-        pretokenized=pretokenized,
-        sentences=sentences,
-        documents=documents,
-        titles=titles,
-        held_out=share,
-        held_out_name=held_out_name if equals else "heldout",
-        vocabulary=int(vocabulary) if vocabulary.isdecimal() else vocabulary,
-        min_count=min_count,
-        unique=unique or "",
-        check_against=check_against,
-        ngram=ngram,
-        drop_overlaps=drop_overlaps,
-    )
-    if not quiet and (told := language_note(settings.tokenizer().info)):
+    settings = {
+        "language": language,
+        "pretokenized": pretokenized,
+        "sentences": sentences,
+        "documents": documents,
+        "titles": titles,
+        "held_out": share,
+        "held_out_name": held_out_name if equals else "heldout",
+        "vocabulary": int(vocabulary) if vocabulary.isdecimal() else vocabulary,
+        "min_count": min_count,
+        "unique": unique or "",
+        "check_against": check_against,
+        "ngram": ngram,
+        "drop_overlaps": drop_overlaps,
+    }
+    if not quiet and (told := language_note(corpus_settings(settings).tokenizer().info)):
         click.echo(f"note: {told}", err=True)
     progress = Progress(total=None, quiet=quiet)
 
@@ -159,12 +159,18 @@ def text(
 
     try:
         corpus = prepare_corpus(
-            texts, output, settings, held_out_texts=held_out_texts, processes=processes, progress=progress, note=note
+            texts,
+            output,
+            held_out_texts=held_out_texts,
+            processes=processes,
+            progress=progress,
+            note=note,
+            **settings,
         )
     except KeyboardInterrupt:
         progress.clear()
         if not quiet:
-            click.echo(f"{output}: the same line again goes on where this one was", err=True)
+            click.echo(f"{output}: run the same command again to resume", err=True)
         raise
     finally:
         progress.clear()

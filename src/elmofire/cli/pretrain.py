@@ -19,8 +19,8 @@ def pretrain(
 ) -> None:
     """Train a model by RECIPE, one of `elmofire recipes` or a file, with settings changed as KEY=VALUE.
 
-    The same line again goes on where a run was interrupted or killed, and ends the same. RUN loads wherever a model does, from its first
-    evaluation on. `torchrun --nproc-per-node N -m elmofire pretrain ...` shares the work among N GPUs.
+    Run the same command again to resume a run that was interrupted or killed; it ends the same. RUN loads wherever a model does, from its
+    first evaluation on. `torchrun --nproc-per-node N -m elmofire pretrain ...` shares the work among N GPUs.
     """
     from elmofire.train.pretrain import chosen_recipe, require_torch, run_recipe
 

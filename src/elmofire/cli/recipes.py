@@ -1,7 +1,6 @@
 """`elmofire recipes`: the recipes inside the package, what they cost, and their text to start one's own from."""
 
 import json
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +40,7 @@ def recipes(name: str | None, as_json: bool) -> None:
         line = "  ".join(
             cell.ljust(width) if column in _WORDS else cell.rjust(width) for column, cell, width in cells
         ).rstrip()
-        click.echo(
-            click.style(line, bold=True) if number == 0 else line, color=False if os.environ.get("NO_COLOR") else None
-        )
+        click.echo(click.style(line, bold=True) if number == 0 else line)
 
 
 def _described() -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """`elmofire score`: log-probabilities of tokens and sentences."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -8,55 +9,51 @@ import click
 
 from elmofire.cli.inputs import Inputs, note_truncated
 from elmofire.cli.options import (
-    device_option,
     format_option,
-    load_language_model,
-    model_option,
     pretokenized_option,
     quiet_option,
-    threads_option,
-    vocab_option,
+    sentences_option,
+    takes_language_model,
 )
 
 if TYPE_CHECKING:
+    from elmofire.lm.language_model import LanguageModel
     from elmofire.lm.scoring import SentenceScore
 
 COLUMNS = ("sentence", "token", "word", "forward", "backward", "unknown")
 _SPACES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})  # tokens of JSON files may hold any
 
 
-@click.command(short_help="Log-probabilities of tokens.")
+@click.command(short_help="Print log-probabilities of tokens.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@model_option
-@vocab_option
+@takes_language_model
+@sentences_option
 @pretokenized_option
 @format_option
-@device_option
-@threads_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a sentence, for programs.")
 @quiet_option
 def score(
     files: tuple[str, ...],
-    model: str,
-    vocab: str | None,
+    load: "Callable[..., LanguageModel]",
+    sentences: str,
     pretokenized: bool,
     input_format: str,
-    device: str,
-    threads: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Natural log-probabilities of every token of FILEs, or of stdin, given what is left of it and given what is right of it.
+    """Natural log-probabilities of every token of FILEs or stdin, one sentence a line: given what is left of it, and given what is right.
 
-    Tab-separated columns under a header: sentence, token, word, forward, backward, unknown. Tokens count from 1; 0 is the start of the
-    sentence, which only the backward model predicts, the one after the last its end, which only the forward model predicts. Then comes
-    the sentence's row `total`. A blank line is a sentence without words, which `perplexity` leaves out. A 1 under unknown says that the vocabulary lacks the word and <UNK> was scored; a total's is their number.
+    Tab-separated columns under a header: sentence, token, word, forward, backward, unknown. Tokens count from 1. Token 0 is the start of
+    the sentence, which only the backward model predicts; the token after the last is its end, which only the forward model predicts. The
+    sentence's sums follow in a row `total`. Where unknown is 1, the vocabulary lacks the word and <UNK> was scored.
+
+    A blank line is a sentence without words; `perplexity` leaves it out.
     """
     from elmofire.cli.progress import Progress
 
-    inputs = Inputs(files or ("-",), input_format, pretokenized)
-    lm = load_language_model(model, vocab, device, threads)
-    progress = Progress(total=None if quiet else inputs.count(), quiet=quiet)
+    inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences)
+    lm = load(quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet)
     try:
         for number, found in enumerate(lm.stream(inputs.sentences(lm.embedder, progress), progress=progress), 1):
             if number == 1 and not as_json:
@@ -75,7 +72,7 @@ def score(
 
 
 def _rows(number: int, found: "SentenceScore", boundaries: tuple[str, str]) -> list[tuple[object, ...]]:
-    """What a sentence says in COLUMNS."""
+    """The rows of a sentence."""
     words = [boundaries[0], *found.tokens, boundaries[1]]
     forward = ["", *map(_shown, found.forward or [None] * (len(words) - 1))]
     backward = [*map(_shown, found.backward or [None] * (len(words) - 1)), ""]

@@ -1,43 +1,34 @@
 """`elmofire substitutes`: what could stand in a word's place."""
 
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.options import (
-    device_option,
-    json_option,
-    load_language_model,
-    model_option,
-    pretokenized_option,
-    threads_option,
-    vocab_option,
-)
+from elmofire.cli.options import json_option, pretokenized_option, takes_language_model
 from elmofire.errors import InputError
 
+if TYPE_CHECKING:
+    from elmofire.lm.language_model import LanguageModel
 
-@click.command(short_help="Words that could stand in a place.")
+
+@click.command(short_help="Suggest words for a place in a sentence.")
 @click.argument("text", nargs=-1, required=True, metavar='"... *word* ..."')
-@model_option
-@vocab_option
+@takes_language_model
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many words.")
 @pretokenized_option
-@device_option
-@threads_option
 @json_option
 def substitutes(
     text: tuple[str, ...],
-    model: str,
-    vocab: str | None,
+    load: "Callable[..., LanguageModel]",
     top: int,
     pretokenized: bool,
-    device: str,
-    threads: int | None,
     as_json: bool,
 ) -> None:
     """The words likeliest to stand where the *marked* word stands, with their natural log-probabilities.
 
-    By the forward model, which sees what is left of it; by the backward model, which sees what is right of it; and by both together.
+    One list by the forward model, which sees what is left of it, one by the backward model, which sees what is right, one by both together.
     """
     from elmofire.lm.substitutes import BOTH, find_marked
     from elmofire.text.tokenizers import TokenizerInfo, load_tokenizer
@@ -48,7 +39,7 @@ def substitutes(
             f"the text came as {len(text)} arguments, but should be one",
             hint=f'put quotes around it: elmofire substitutes "{" ".join(text)}"',
         )
-    lm = load_language_model(model, vocab, device, threads)
+    lm = load()
     tokenize = load_tokenizer(TokenizerInfo("whitespace", "", 1)) if pretokenized else lm.tokenize
     tokens, position = find_marked(sentence, tokenize)
     directions = lm.config.directions if len(lm.config.directions) == 1 else (*lm.config.directions, BOTH)

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from elmofire.cli.progress import MovingLine, clock_time
+from elmofire.terminal import MovingLine, clock_time
 
 Record = dict[str, Any]
 
-LONG_HOURS = 3  # a run that takes longer is told before it starts
+LONG_HOURS = 3  # the time of a longer run is told before it starts
 
 
 class WithSettings(click.Command):
-    """A command whose settings are KEY=VALUE: who writes them as options hears so."""
+    """A command whose settings are KEY=VALUE. A setting written as an option is an error that says so."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -34,13 +34,12 @@ run_option = click.option("--output", "-o", required=True, metavar="RUN", help="
 
 
 class RunLines:
-    """A moving line in a terminal, a line a record elsewhere; of many processes only the first one speaks."""
+    """A moving line in a terminal, elsewhere a line for each record. Of many processes only the first prints any."""
 
     def __init__(self, run: str, *, quiet: bool) -> None:
         self.first = os.environ.get("RANK", "0") == "0"
         self._run = Path(run)
-        self._quiet = quiet or not self.first
-        self._line = MovingLine()
+        self._line = MovingLine(quiet=quiet or not self.first)
         self._start, self._evaluation = _told_before(self._run)
         self._figures = ""  # of the last line
 
@@ -56,15 +55,15 @@ class RunLines:
                 self.say(f"{self._run}: had ended already, after update {record['update']:,}")
             case "train":
                 self._figures = train_line(record, self._start, self._evaluation).partition(" · ")[2]
-                self._move(" · ".join([update_of(record, self._start), self._figures]))
+                self._line.show(" · ".join([update_of(record, self._start), self._figures]))
             case "made":
                 if self._line.terminal:
                     figures = self._figures or "figures follow"
-                    self._move(" · ".join([update_of(record, self._start), figures]))
+                    self._line.show(" · ".join([update_of(record, self._start), figures]))
             case "stopping":
                 self.say("interrupted: this update is finished and saved; Ctrl-C again would give it up")
             case "evaluating":
-                self._move(evaluating_line(record, self._evaluation))
+                self._line.show(evaluating_line(record, self._evaluation))
             case "evaluation":
                 self._evaluation = record
                 self.say(evaluation_line(record))
@@ -78,25 +77,18 @@ class RunLines:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Say how to go on with a run should it be interrupted."""
+        """Say how to resume the run if it is interrupted."""
         try:
             yield
         except KeyboardInterrupt:
-            self.say(f"{self._run}: the same line again goes on after update {_reached(self._run):,}")
+            self.say(f"{self._run}: run the same command again to resume after update {_reached(self._run):,}")
             raise
         finally:
             self.clear()
 
-    def _move(self, line: str) -> None:
-        if not self._quiet:
-            self._line.show(line)
-
     def say(self, *lines: str) -> None:
         """Lines that stay."""
-        self.clear()
-        for line in lines:
-            if not self._quiet:
-                click.echo(line, err=True)
+        self._line.say(*lines)
 
     def clear(self) -> None:
         """Leave no moving line behind."""
@@ -148,7 +140,7 @@ def train_line(record: Record, start: Record | None, evaluation: Record | None =
 
 
 def evaluating_line(record: Record, last: Record | None) -> str:
-    """That nothing else will be said for a while."""
+    """What it is busy with, and for how long."""
     long = f" · about {clock_time(last['clock']['seconds'])}" if last and last["clock"]["seconds"] >= 1 else ""
     return f"evaluating after update {record['update']:,}{long}"
 

@@ -24,7 +24,6 @@ def outputs(elmo: Embedder, sentences: Sentences, *, mix: LearnedMix | None = No
     ((2, 4, 128), (2, 256))
     """
     layers, mask = elmo.embed(sentences, layers="all", padded=True)
-    layers = layers.reshape(len(mask), elmo.config.layers + 1, mask.shape[1], elmo.config.width)  # of no sentences too
     if mix is None:
         mixed = layers.mean(axis=1)
     else:

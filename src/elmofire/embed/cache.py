@@ -11,9 +11,8 @@ import numpy as np
 
 from elmofire.formats.weights import Array
 
-_ENTRY_OVERHEAD = (
-    150  # bytes of dictionary, links and number: 126 on CPython 3.11, more where the dictionary has just grown
-)
+# Bytes of dictionary, links and number: 126 on CPython 3.11, more where the dictionary has just grown.
+_ENTRY_OVERHEAD = 150
 _SMALLEST_TOKEN = sys.getsizeof("")
 
 
@@ -33,7 +32,7 @@ class VectorCache:
         self._lock = Lock()
 
     def forked(self) -> None:
-        """In a process that was forked off: what another thread was in the middle of is never finished here."""
+        """In a forked process: if another thread held the lock at that moment, the cache starts empty, since the lock stays locked here."""
         if self._lock.locked():
             self._start()
 
@@ -93,6 +92,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _token_bytes(token: str) -> int:
-    """About what a token takes. Not `getsizeof`, which grows when a library asks the token for its utf-8: as it goes, more would be
-    taken off than it had put on, until there were more tokens than rows."""
+    """About what a token takes. Not `getsizeof`, which grows once a string's utf-8 is cached: a token that leaves would then count for
+    more than when it came, and in the end there would be more tokens than rows."""
     return _SMALLEST_TOKEN + len(token) * (1 if token.isascii() else 4)

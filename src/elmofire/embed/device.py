@@ -2,11 +2,15 @@
 
 import ctypes
 import sys
+from typing import TYPE_CHECKING
 
 from elmofire.engine import Engine
 from elmofire.engine.compiled.packing import PRECISIONS
 from elmofire.errors import InputError
 from elmofire.formats.weights import Weights
+
+if TYPE_CHECKING:
+    from elmofire.model.torch_engine import TorchEngine
 
 CPU_PRECISIONS = tuple(PRECISIONS)
 GPU_PRECISIONS = ("float32", "bfloat16")
@@ -24,7 +28,7 @@ def cuda_devices() -> int:
     return count.value
 
 
-def make_engine(weights: Weights, *, device: str, precision: str, threads: int | None):
+def make_engine(weights: Weights, *, device: str, precision: str, threads: int | None) -> "Engine | TorchEngine":
     """The CPU engine, or the torch model on a GPU."""
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}, but should be at least 1")
@@ -37,15 +41,17 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
     here = CPU_PRECISIONS if device == "cpu" else GPU_PRECISIONS
     if precision not in here:
         raise InputError(
-            f"precision is {precision!r}, but the device {device} has {' and '.join(here)}",
-            hint="integers are the CPU's, bfloat16 is the GPU's",
+            f"precision is {precision!r}, but the device {device} supports {', '.join(here)}",
+            hint="int16 and int8 need a CPU, bfloat16 a GPU",
         )
     if device == "cpu":
         return Engine(weights, threads=threads, precision=precision)
 
-    from elmofire.model.torch_engine import TorchEngine, torch
+    from elmofire.model.torch_engine import TorchEngine  # first, since it says which extra is missing
 
     try:
+        import torch
+
         kind = torch.device(device)
         torch.empty(1, device=kind).cpu()  # torch has devices that hold no numbers
     except (RuntimeError, AssertionError, ImportError) as error:

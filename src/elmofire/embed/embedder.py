@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,12 +16,12 @@ from elmofire.embed.selection import LayerChoice, Padded, Selection, select
 from elmofire.embed.sentences import LongSentence, Sentences, Tokens, numbered, token_lists
 from elmofire.engine.batches import Ints, Places, Pool, make_pool, make_pools, token_ids
 from elmofire.engine.mixing import Mix
-from elmofire.engine.spill import room
+from elmofire.engine.spill import allocate
 from elmofire.engine.state import State
 from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
-from elmofire.formats.names import DEFAULT_MODEL, packaged_models
-from elmofire.formats.weights import Array, Weights, refuse_no_weights
+from elmofire.formats.names import DEFAULT_MODEL, is_name
+from elmofire.formats.weights import Array, Source, Weights, as_folder, refuse_no_weights
 from elmofire.text.tokenizers import Token, load_tokenizer
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ class Embedder:
         self.config = weights.config
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
-        # Without the head, which vectors do not need: the published one is four times the size of the rest. It is looked at all
-        # the same, since a file that is broken anywhere is not to be trusted.
+        # Without the head, which vectors do not need: the published one is four times the size of the rest. It is read once all the
+        # same (below), so that a broken file is reported.
         headless = replace(weights, config=replace(weights.config, head=0))
         self._engine = make_engine(headless, **self._settings)
         self.batch_tokens: int = self._engine.batch_tokens  # that run together
@@ -59,6 +58,8 @@ class Embedder:
         self._training = weights.training
         self._source = weights.source
         self.stamp = weights.source.stamp_when_loaded if weights.source else ""  # changes when the model's files do
+        # What to load again: found now, as the process may go to another folder.
+        self._found_at = _absolute(weights.source) if weights.source else None
         self._cache = VectorCache(limit=64 << 20)
         self._lock = Lock()
         self.tokenizer_info = weights.tokenizer
@@ -171,7 +172,7 @@ class Embedder:
         selection = select(layers, self.config)
         batches = gathered(token_lists(sentences, self.words), lambda tokens: len(tokens) + 2, 4 * self.batch_tokens)
         for batch, pools in overlapped(partial(self._pools, selection=selection, boundaries=boundaries), batches):
-            results = [selection.empty(self.config.layers)] * len(batch)
+            results = [selection.empty()] * len(batch)
             for pool in pools:
                 pool.put(results)
                 if progress:
@@ -187,7 +188,7 @@ class Embedder:
     ) -> Iterator[tuple[list[Tokens], Iterator[PoolVectors]]]:
         """Batches (each with whether it is the last) and their vectors pool by pool, for those who need not wait for the order.
 
-        None knows the words of another, so that its vectors are the same to the bit whatever came before.
+        Batches share no cache of words, so the vectors of each are the same to the bit whatever came before.
         """
         run = partial(self._pools, selection=selection, boundaries=boundaries, cache=VectorCache(limit=0))
         return overlapped(run, batches)
@@ -202,7 +203,7 @@ class Embedder:
         """
         if pooling not in ("mean", "max"):
             raise InputError(f"pooling is {pooling!r}, but should be mean or max")
-        shape = select(layers, self.config).pooled_shape(self.config.layers)
+        shape = select(layers, self.config).pooled_shape
         pooled = [
             getattr(vectors, pooling)(axis=-2) if tokens else np.zeros(shape, dtype=np.float32)
             for tokens, vectors in self.stream(sentences, layers)
@@ -292,7 +293,7 @@ class Embedder:
         self, sentences: Sequence[Tokens], selection: Selection, *, boundaries: bool, state: State | None = None
     ) -> list[Array]:
         """Vectors of token lists; a state (with a row for each) is moved on in place."""
-        results = [selection.empty(self.config.layers)] * len(sentences)
+        results = [selection.empty()] * len(sentences)
         for pool in self._pools(sentences, selection=selection, boundaries=boundaries, state=state):
             pool.put(results)
         return results
@@ -323,7 +324,7 @@ class Embedder:
         cache = self._cache if cache is None else cache
         if self.config.encoder.filters:
             self._count_truncated(words, sequences)
-        vectors = room((len(words), self.config.encoder.width))
+        vectors = allocate((len(words), self.config.encoder.width))
         for first in range(0, len(words), _ENCODED_WORDS):
             some, found = words[first : first + _ENCODED_WORDS], vectors[first : first + _ENCODED_WORDS]
             missing = cache.find(some, found)
@@ -372,8 +373,7 @@ class Embedder:
         """Pickled as where the model is and a stamp of its files, never as its arrays."""
         if self._source is None:
             raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
-        what = _absolute(self._source.what) if self._source.files else self._source.what
-        return _reload, (what, self._settings, self.stamp, self.batch_tokens)
+        return _reload, (self._found_at, self._settings, self.stamp, self.batch_tokens)
 
 
 def _as_list(tokens: Tokens) -> list[str]:
@@ -388,7 +388,8 @@ def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: 
     return elmo
 
 
-def _absolute(what: str | tuple[str, str]) -> str | tuple[str, ...]:
-    if what in packaged_models():
-        return what
-    return tuple(str(Path(part).absolute()) for part in what) if isinstance(what, tuple) else str(Path(what).absolute())
+def _absolute(source: Source) -> str | tuple[str, ...]:
+    what = source.what
+    if isinstance(what, tuple):
+        return tuple(str(as_folder(part).absolute()) for part in what)
+    return what if is_name(what) or not source.files else str(as_folder(what).absolute())

@@ -5,6 +5,7 @@
 
 import json
 import math
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from elmofire.embed.sentences import LongSentence, Sentences, Tokens, token_list
 from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
 from elmofire.errors import InputError
 from elmofire.formats.files import held_alone, written_aside
-from elmofire.formats.weights import Array
+from elmofire.formats.weights import Array, as_folder
 
 _PIECE_TOKENS = 1 << 15  # a minute's work in the original size, and enough to find sentences of like length
 
@@ -42,7 +43,7 @@ class JobReport:
 def embed_to_file(
     elmo: Embedder,
     sentences: Sentences,
-    output: Path,
+    output: str | os.PathLike[str],
     *,
     layers: LayerChoice = "average",
     dtype: str = "float32",
@@ -52,13 +53,22 @@ def embed_to_file(
     input_stamp: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobReport:
-    """Embed sentences into an .hdf5, .npz or .safetensors file; `layout` is how HDF5 names them (`outputs.LAYOUTS`).
+    """Embed sentences into an .hdf5, .npz or .safetensors file.
+
+    `layout` is how HDF5 names sentences: "numbers", "index" (numbers, and an index of the sentences) or "sentences" themselves.
 
     `tokenizer` goes into the file's metadata: what split the text, where something did.
 
     With an `input_stamp` that tells the input apart, the same call after an interruption goes on where it was. `progress` is called
     with the sentences and tokens that each batch adds; sentences found from an earlier run come first, with no tokens.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> report = embed_to_file(Embedder.load("en-small"), ["Stick to the plan.", "Why?"], f"{folder}/vectors.npz")
+    >>> report.sentences, report.tokens
+    (2, 7)
     """
+    output = as_folder(output)
     check_layout(output, layout)
     if dtype not in ("float32", "float16"):
         raise InputError(f"dtype is {dtype!r}, but should be float32 or float16")
@@ -73,7 +83,7 @@ def embed_to_file(
         "tokenizer": tokenizer,
     }
     selection = select(layers, elmo.config)
-    row = Row(selection.pooled_shape(elmo.config.layers), np.dtype(dtype))
+    row = Row(selection.pooled_shape, np.dtype(dtype))
     with held_alone(Path(f"{output}.lock"), InputError(f"{output}: another process is writing it")):
         manifest = {**metadata, "engine": elmo.info()["engine"], "input": input_stamp, "stamp": elmo.stamp}
         with Parts(output, manifest) as parts:
@@ -185,7 +195,7 @@ class Parts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """All done, or nothing that the next run could go on from: it goes. Else the pieces stay."""
+        """Remove the pieces when all is done, or when the next run could not use them."""
         if kind is None or not self._count or not self._can_go_on:
             self._remove()
 

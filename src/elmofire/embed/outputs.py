@@ -7,6 +7,7 @@ one line a sentence, as bytes).
 
 import json
 import operator
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import InputError, ModelError
+from elmofire.formats.weights import as_folder
 
 # How HDF5 names sentences: by number with an index of the text, by number alone, or by the text itself.
 LAYOUTS = ("index", "numbers", "sentences")
@@ -41,7 +43,10 @@ def check_layout(path: Path, layout: str) -> None:
 
 
 class Embeddings:
-    """A file of vectors: `embeddings[i]` are sentence i's, `embeddings.tokens(i)` its tokens, `.metadata` how they were made."""
+    """A file of vectors: `embeddings[i]` are sentence i's, `embeddings.tokens(i)` its tokens, `.metadata` how they were made.
+
+    It can be used in a `with`, which closes the file.
+    """
 
     def __init__(
         self,
@@ -49,11 +54,19 @@ class Embeddings:
         vectors: Callable[[int], NDArray],
         tokens: Callable[[int], list[str] | None],
         metadata: dict[str, Any],
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         self._count = count
         self._vectors = vectors
         self._tokens = tokens
         self.metadata = metadata
+        self.close = close  # the file, where it is read as it is asked for
+
+    def __enter__(self) -> "Embeddings":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __len__(self) -> int:
         return self._count
@@ -85,19 +98,18 @@ class Embeddings:
         return number % self._count
 
 
-def open_embeddings(path: str | Path) -> Embeddings:
+def open_embeddings(path: str | os.PathLike[str]) -> Embeddings:
     """Open a file that `elmofire embed` wrote, or an HDF5 file of AllenNLP's `elmo` command.
 
     >>> import tempfile
-    >>> from elmofire import Embedder
-    >>> from elmofire.embed.job import embed_to_file
+    >>> from elmofire import Embedder, embed_to_file
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = embed_to_file(Embedder.load("en-small"), [["Why", "?"]], Path(folder) / "vectors.npz")
+    ...     _ = embed_to_file(Embedder.load("en-small"), [["Why", "?"]], f"{folder}/vectors.npz")
     ...     embeddings = open_embeddings(f"{folder}/vectors.npz")
     >>> len(embeddings), embeddings[0].shape, embeddings.tokens(0)
     (1, (2, 256), ['Why', '?'])
     """
-    path = Path(path)
+    path = as_folder(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     return {"hdf5": _open_hdf5, "npz": _open_npz, "safetensors": _open_safetensors}[output_format(path)](path)
@@ -127,7 +139,7 @@ def _open_hdf5(path: Path) -> Embeddings:
             return json.loads(listed)
         return texts[number].split() if number in texts else None
 
-    return Embeddings(count, lambda number: file[str(number)][()], tokens, metadata)
+    return Embeddings(count, lambda number: file[str(number)][()], tokens, metadata, file.close)
 
 
 def _named_by_sentences(file: Any, metadata: dict[str, Any]) -> Embeddings:
@@ -140,7 +152,7 @@ def _named_by_sentences(file: Any, metadata: dict[str, Any]) -> Embeddings:
         listed = file[names[number]].attrs.get("tokens")
         return names[number].split() if listed is None else json.loads(listed)
 
-    return Embeddings(len(names), lambda number: file[names[number]][()], tokens, metadata)
+    return Embeddings(len(names), lambda number: file[names[number]][()], tokens, metadata, file.close)
 
 
 def _open_npz(path: Path) -> Embeddings:
@@ -172,9 +184,12 @@ def _open_safetensors(path: Path) -> Embeddings:
 def _in_one_array(
     path: Path, vectors: NDArray, offsets: NDArray, tokens: NDArray, metadata: dict[str, Any]
 ) -> Embeddings:
-    if offsets.ndim != 1 or not len(offsets) or offsets[-1] != len(vectors) or (np.diff(offsets) < 0).any():
+    ends = offsets[[0, -1]].tolist() if offsets.ndim == 1 and len(offsets) else None
+    if ends != [0, len(vectors)] or (np.diff(offsets) < 0).any():
         raise InputError(f"{path}: its offsets do not fit its vectors")
     lines = tokens.tobytes().splitlines()
+    if len(lines) != len(offsets) - 1:
+        raise InputError(f"{path}: has vectors of {len(offsets) - 1} sentences, but tokens of {len(lines)}")
 
     def sentence(number: int) -> NDArray:
         return np.moveaxis(vectors[offsets[number] : offsets[number + 1]], 0, -2)

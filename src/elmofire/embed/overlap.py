@@ -80,8 +80,8 @@ def overlapped(
 ) -> Iterator[tuple[Given, Iterator[Made]]]:
     """Each thing with what is made of it, in order; the next one is read, and in work, before the results are handed out.
 
-    Things come with whether they are known to be the last: a single one needs no thread. What was not taken of one's results when the
-    next is asked for is lost.
+    `things` yields each with whether it is known to be the last: a single one needs no thread. Results that were not taken when the next
+    thing is asked for are dropped.
 
     >>> [(number, list(made)) for number, made in overlapped(range, [(2, False), (3, True)])]
     [(2, [0, 1]), (3, [0, 1, 2])]

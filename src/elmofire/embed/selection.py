@@ -26,23 +26,25 @@ class Selection:
     def mix(self, *, boundaries: bool) -> Mix:
         return Mix(self.depth, self.shares, boundaries)
 
-    def pooled_shape(self, layers: int) -> tuple[int, ...]:
+    @property
+    def pooled_shape(self) -> tuple[int, ...]:
         """Of what is left when tokens become one."""
-        return (self.width,) if self.shares is not None else (layers + 1, self.width)
+        return (self.width,) if self.shares is not None else (self.depth + 1, self.width)
 
     def padded(self, vectors: list[Array]) -> Padded:
         """One array (sentences, [layers,] tokens, width), zeros past each sentence's end, and where tokens are."""
         lengths = np.array([array.shape[-2] for array in vectors], dtype=np.int64)
         longest = int(lengths.max(initial=0))
-        inner = vectors[0].shape[:-2] if vectors else ()
-        array = np.zeros((len(vectors), *inner, longest, self.width), dtype=np.float32)
+        *inner, width = self.pooled_shape
+        array = np.zeros((len(vectors), *inner, longest, width), dtype=np.float32)
         for number, found in enumerate(vectors):
             array[number, ..., : lengths[number], :] = found
         return array, np.arange(longest) < lengths[:, None]
 
-    def empty(self, layers: int) -> Array:
+    def empty(self) -> Array:
         """The vectors of no tokens."""
-        return np.zeros((0, self.width) if self.shares is not None else (layers + 1, 0, self.width), dtype=np.float32)
+        *inner, width = self.pooled_shape
+        return np.zeros((*inner, 0, width), dtype=np.float32)
 
 
 def select(choice: LayerChoice, config: BilmConfig) -> Selection:

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.engine.batches import Places
-from elmofire.engine.spill import room
+from elmofire.engine.spill import allocate
 from elmofire.errors import InputError
+from elmofire.text.tokenizers import Token
 
 _LONG = 10_000  # tokens of a sentence, from where on their memory is worth some time
 _AT_ONCE = 8192  # of a long sentence's tokens
 
-Sentences = Iterable[Sequence[str]] | Iterable[str]
+Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence of strings, too
 
 
 def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> "Iterator[Tokens]":
@@ -31,7 +33,9 @@ def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> "
     return _checked(items, tokenize)
 
 
-def _checked(items: Iterator[Sequence[str] | str], tokenize: Callable[[str], list[str]]) -> "Iterator[Tokens]":
+def _checked(
+    items: Iterator[Sequence[str] | Sequence[Token] | str], tokenize: Callable[[str], list[str]]
+) -> "Iterator[Tokens]":
     kind: type | None = None
     number = 0
     for sentence in items:
@@ -85,14 +89,14 @@ class LongSentence:
 
     def __init__(self, tokens: list[str]) -> None:
         numbers = Numbered()
-        self.places = room((len(tokens),), np.int32)
+        self.places = allocate((len(tokens),), np.int32)
         for here in _slices(len(tokens)):
             self.places[here] = [numbers[token] for token in tokens[here]]
-        self._ends = room((len(numbers) + 1,), np.int64)  # of the distinct tokens in the text, and before the first
+        self._ends = allocate((len(numbers) + 1,), np.int64)  # of the distinct tokens in the text, and before the first
         self._ends[0] = 0
         encoded = [token.encode("utf-8", "surrogatepass") for token in numbers]
         np.cumsum([*map(len, encoded)], out=self._ends[1:])
-        self._text = room((int(self._ends[-1]),), np.uint8)
+        self._text = allocate((int(self._ends[-1]),), np.uint8)
         for here in _slices(len(encoded)):
             self._text[self._ends[here.start] : self._ends[here.stop]] = bytearray().join(encoded[here])
 
@@ -145,7 +149,7 @@ def numbered(sentences: Iterable[Tokens], start: str, end: str) -> tuple[list[st
 
 def _long_sequence(sentence: LongSentence, words: Numbered) -> NDArray[np.int32]:
     numbers = np.array([words[token] for token in sentence.distinct()], dtype=np.int32)
-    sequence = room((len(sentence) + 2,), np.int32)
+    sequence = allocate((len(sentence) + 2,), np.int32)
     sequence[0], sequence[-1] = 0, 1
     inside = sequence[1:-1]
     for here in _slices(len(sentence)):
@@ -153,11 +157,14 @@ def _long_sequence(sentence: LongSentence, words: Numbered) -> NDArray[np.int32]
     return sequence
 
 
-def _as_list(sentence: Sequence[str], number: int) -> list[str]:
+def _as_list(sentence: Sequence[str] | Sequence[Token], number: int) -> list[str]:
     if isinstance(sentence, bytes | dict) or not hasattr(sentence, "__iter__"):
         raise InputError(f"sentence {number} is {type(sentence).__name__}, but should be a list of tokens or a string")
     # A long one is soon written elsewhere, and needs no copy on the way.
-    tokens = sentence if isinstance(sentence, list) and len(sentence) >= _LONG else list(sentence)
-    if not {*map(type, tokens)} <= {str}:
+    tokens: list[Any] = sentence if isinstance(sentence, list) and len(sentence) >= _LONG else list(sentence)
+    kinds = {*map(type, tokens)}
+    if kinds == {Token}:  # as `Embedder.tokenize` gives them
+        return [token.text for token in tokens]
+    if not kinds <= {str}:
         _check_tokens(tokens, number)
     return tokens

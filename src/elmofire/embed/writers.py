@@ -109,7 +109,7 @@ def _free_name(file: Any, path: Path, sentence: str, number: int) -> str:
         return sentence
     raise InputError(
         f"{path.name}: sentence {number} ({sentence!r:.60}) {wrong}",
-        hint="leave --use-sentence-keys out: datasets are then named by number",
+        hint='layout="numbers" (no --use-sentence-keys) names datasets by number',
     )
 
 

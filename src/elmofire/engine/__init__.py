@@ -7,19 +7,21 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.batches import Pool
+from elmofire.engine.batches import Ints, Pool
 from elmofire.engine.compiled import kernels_for, packed_files, packing
 from elmofire.engine.compiled.calls import floats
 from elmofire.engine.compiled.companion import Companion
 from elmofire.engine.encoder import Encoder, NumpyEncoder
 from elmofire.engine.mixing import Layers, Mix
 from elmofire.engine.recurrence import Carried, Direction, Layer, NumpyLayer, run_stacks
-from elmofire.engine.spill import room
+from elmofire.engine.spill import allocate
 from elmofire.engine.state import State
 from elmofire.engine.workers import AtOnce, Workers, one_by_one, usable_cores
 from elmofire.errors import InputError
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
+
+_Place = tuple[int, Ints, slice]  # in a state's arrays
 
 _WORDS_WORTH_A_THREAD = 16  # for fewer, the weights are read anew for too little
 _FEW_WORDS = 512  # for which two threads share the filters and the matrices rather than the words
@@ -76,7 +78,6 @@ class Engine:
         self.threads = threads or (1 if kernels is None else usable_cores())
         self._workers = Workers(self.threads)
         self._companion = Companion(kernels) if kernels is not None and self.threads > 1 else None
-        self._head = (weights.arrays["head.weight"], weights.arrays["head.bias"]) if config.head else None
 
     def encode(self, ids: NDArray) -> Array:
         """Token ids (n, columns) -> vectors without context (n, E)."""
@@ -106,7 +107,7 @@ class Engine:
         alone = isinstance(pools, Sequence) and len(pools) == 1
         try:
             for pool in pools:
-                layers = [room((len(pool.tokens), width)) for width in self.config.layer_widths[: depth + 1]]
+                layers = [allocate((len(pool.tokens), width)) for width in self.config.layer_widths[: depth + 1]]
                 ways = self.config.directions
                 if alone and self._companion and len(pool.tokens) <= _FEW_TOKENS:
                     self._run_directions(ways, vectors, pool, layers, state, self._companion)
@@ -165,23 +166,13 @@ class Engine:
             carried.append((h, c))
         return carried
 
-    def _places(self, k: int, pool: Pool, half: int):
+    def _places(self, k: int, pool: Pool, half: int) -> tuple[_Place, _Place]:
         """Where a layer's h and c of one direction are in a state."""
         width, cells = self.config.projection, self.config.cells
         return (
             np.s_[k, pool.sentences, half * width : (half + 1) * width],
             np.s_[k, pool.sentences, half * cells : (half + 1) * cells],
         )
-
-    def log_probabilities(self, vectors: Array) -> Array:
-        """The head: top vectors of one direction (n, P) -> log-probabilities of every word (n, V)."""
-        if self._head is None:
-            raise ValueError("this model has no head")
-        logits = vectors @ self._head[0].T
-        logits += self._head[1]
-        logits -= logits.max(axis=1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return logits
 
 
 def _finished(layers: Layers, futures: list[Future[None]]) -> Layers:

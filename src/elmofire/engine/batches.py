@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.engine.spill import counted
+from elmofire.engine.spill import long_arange
 from elmofire.errors import ModelError
 from elmofire.formats.config import BilmConfig
 from elmofire.text.characters import Alphabet
@@ -57,8 +57,8 @@ def make_pool(sentences: Sequence[Places], numbers: Ints) -> Pool:
     if len(numbers) == 1:  # a short one should not wait for it, and a long one needs no more memory than it must
         tokens = sentences[int(numbers[0])]
         tokens = tokens if tokens.strides == (tokens.itemsize,) else tokens.copy()
-        starts = counted(0, len(tokens) + 1, 1)
-        return Pool(numbers, starts[-1:], starts, tokens, counted(len(tokens) - 1, -1, -1))
+        starts = long_arange(0, len(tokens) + 1, 1)
+        return Pool(numbers, starts[-1:], starts, tokens, long_arange(len(tokens) - 1, -1, -1))
     lengths = np.array([len(sentences[number]) for number in numbers], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     numbers, lengths = numbers[order], lengths[order]

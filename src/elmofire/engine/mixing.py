@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elmofire.engine.batches import Pool
-from elmofire.engine.spill import room
+from elmofire.engine.spill import allocate
 from elmofire.formats.weights import Array
 
 Layers = list[Array]  # layers 0..L of a pool, each (rows, directions * width)
@@ -41,7 +41,7 @@ class Mix:
         if self.top_alone:
             return layers[-1][first:last]
         count, width = last - first, layers[-1].shape[1]
-        mixed = room((count, width) if self.shares is not None else (len(layers), count, width), rows=count)
+        mixed = allocate((count, width) if self.shares is not None else (len(layers), count, width), rows=count)
         # Some rows at a time, so that what is in between stays in the cache, however long the sentence.
         at_once = max(1, _CHUNK_BYTES // (4 * width))
         for start in range(0, count, at_once):

@@ -13,9 +13,8 @@ from elmofire.engine.workers import AtOnce, one_by_one
 from elmofire.formats.config import BilmConfig
 from elmofire.formats.weights import Array, Weights
 
-_WINDOW_ROWS = (
-    2048  # at a time: input gates of as many distinct tokens are 128 MB in the original size, and there are rarely half
-)
+# At a time: input gates of so many distinct tokens are 128 MB in the original size, and there are rarely half as many.
+_WINDOW_ROWS = 2048
 
 Carried = list[tuple[Array, Array]]  # h (B, P) and c (B, at least C) of each layer
 

@@ -16,17 +16,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from elmofire.errors import InputError
 
-LIMIT_ROWS = 8192  # two pools of the usual size: what has more goes with the text, not with the batch
+# Two pools of the usual size: an array with more rows grows with the text, not with the batch.
+LIMIT_ROWS = 8192
 
 _ROWS_AT_ONCE = 1 << 16
 
 
-def room(shape: tuple[int, ...], dtype: DTypeLike = np.float32, *, rows: int | None = None) -> NDArray:
+def allocate(shape: tuple[int, ...], dtype: DTypeLike = np.float32, *, rows: int | None = None) -> NDArray:
     """An array of any content. With more than `LIMIT_ROWS` rows it lies in a file that has no name and goes with the array.
 
     Its rows are the first axis, or what `rows` says. The file is in `tempfile`'s folder, so `TMPDIR` says where.
 
-    >>> room((2, 3)).shape
+    >>> allocate((2, 3)).shape
     (2, 3)
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -46,16 +47,16 @@ def room(shape: tuple[int, ...], dtype: DTypeLike = np.float32, *, rows: int | N
     return np.frombuffer(mapped, dtype=dtype).reshape(shape)
 
 
-def counted(start: int, stop: int, step: int) -> NDArray[np.int64]:
+def long_arange(start: int, stop: int, step: int) -> NDArray[np.int64]:
     """`np.arange`, in a file where it is long.
 
-    >>> counted(3, -1, -1)
+    >>> long_arange(3, -1, -1)
     array([3, 2, 1, 0])
     """
     numbers = range(start, stop, step)
     if len(numbers) <= LIMIT_ROWS:
         return np.arange(start, stop, step, dtype=np.int64)
-    array = room((len(numbers),), np.int64)
+    array = allocate((len(numbers),), np.int64)
     for first in range(0, len(numbers), _ROWS_AT_ONCE):
         some = numbers[first : first + _ROWS_AT_ONCE]
         array[first : first + len(some)] = np.arange(some.start, some.stop, step)

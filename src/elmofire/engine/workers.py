@@ -12,7 +12,8 @@ from elmofire.formats.weights import Array
 A = TypeVar("A")
 T = TypeVar("T")
 
-AtOnce = Callable[[Iterable[Callable[[], Array]]], list[Array]]  # what calls give that need not wait for each other
+# Runs independent calls, perhaps in parallel, and returns their results in order.
+AtOnce = Callable[[Iterable[Callable[[], Array]]], list[Array]]
 
 _Tasks = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]  # None: no more
 

@@ -32,16 +32,22 @@ def load_weights(
     *,
     options: str | os.PathLike[str] | None = None,
     vocab: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
 ) -> Weights:
     """Load a model by name, from a folder or an archive, or from an (options, weights) pair.
 
     An address of the catalogue stands for the copy that `elmofire models get` has fetched.
     `options` is an options.json for files that come without one; `vocab` a vocabulary for a head that comes without.
+    With `quiet`, a model that has to be fetched first is fetched without progress on stderr.
 
     >>> load_weights("en-small").config.cells
     1024
     """
-    given = _Given(None if options is None else as_folder(options), None if vocab is None else as_folder(vocab))
+    given = _Given(
+        options=None if options is None else as_folder(options),
+        vocab=None if vocab is None else as_folder(vocab),
+        quiet=quiet,
+    )
     weights = _load(what, given)
     if given.vocab is None:
         return weights
@@ -59,6 +65,7 @@ class _Given:
 
     options: Path | None
     vocab: Path | None
+    quiet: bool  # while a model is fetched
 
     def vocabulary_for(self, folder: Path) -> Path | None:
         return self.vocab or _vocabulary_in(folder)
@@ -92,7 +99,7 @@ def _load(what: Loadable, given: _Given) -> Weights:
     name = os.fspath(what)
     if name == names.RANDOM_SMALL:
         return names.random_small()
-    found = names.model_named(name)
+    found = names.model_named(name, quiet=given.quiet)
     if found is None:
         raise names.unknown_model(name)
     weights = _load_folder(found, given) if found.is_dir() else _load_file(found, given)
@@ -110,9 +117,9 @@ def save_weights(
     if to == "native":
         from elmofire.formats import native
 
-        native.write(
-            weights, as_folder(folder), storage=storage or native.storage_of(weights), card=native.card_of(weights)
-        )
+        own = native.storage_of(weights)
+        card = native.card_of(weights) if storage in (None, own) else None  # it says how the numbers are stored
+        native.write(weights, as_folder(folder), storage=storage or own, card=card)
     elif to == "hdf5":
         from elmofire.formats.published import hdf5_2018
 

@@ -109,7 +109,7 @@ class BilmConfig:
         )
         for name, clip in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
             if clip is not None and not 0 < clip < _INFINITE:
-                problems.append(f"{name} is {clip:g}, but should be positive, or null for no clipping")
+                problems.append(f"{name} is {clip:g}, but should be positive, or none for no clipping")
         if not abs(self.forget_bias) < _INFINITE:
             problems.append(f"forget_bias is {self.forget_bias:g}, but should be finite")
         if self.directions not in ((FORWARD, BACKWARD), (FORWARD,), (BACKWARD,)):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from elmofire.errors import ElmofireError, ModelError
 
+_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 _MAX_JSON = 16 << 20  # bytes; the largest real config is a few kilobytes
 
 
@@ -18,24 +20,27 @@ _MAX_JSON = 16 << 20  # bytes; the largest real config is a few kilobytes
 def written_aside(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to: synced and renamed at the end, removed on an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _in_the_name_of(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    aside = Path(name)
+    aside = _name_beside(path, path.suffix)
+    with _errors_name(path):
+        aside.touch(exist_ok=False)
     try:
         yield aside
         with aside.open("rb") as file:
             os.fsync(file.fileno())
-        aside.chmod(0o666 & ~_umask())  # mkstemp's files are private
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
 
 
+def _name_beside(path: Path, ending: str = "") -> Path:
+    """A new name; `tempfile`'s own files would be readable by nobody else, also once they are renamed."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{ending}")
+
+
 @contextlib.contextmanager
-def _in_the_name_of(wanted: Path) -> Iterator[None]:
-    """What the system refuses is told of the file that was asked for, not of the temporary one beside it."""
+def _errors_name(wanted: Path) -> Iterator[None]:
+    """Errors of the system name the file that was asked for, not the temporary one beside it."""
     try:
         yield
     except OSError as error:
@@ -45,14 +50,17 @@ def _in_the_name_of(wanted: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_alone(lock: Path, refusal: ElmofireError) -> Iterator[None]:
-    """A lock, which another process may have: then the refusal is raised. It goes afterwards, and so do new folders in which nothing came to be."""
+    """Hold a lock file, or raise `refusal` if another process has it.
+
+    It is removed afterwards, and so are folders that were made for it and stayed empty.
+    """
     from filelock import FileLock, Timeout
 
     made = [folder for folder in lock.parents if not folder.exists()]
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with _in_the_name_of(lock.parent):
+            with _errors_name(lock.parent):
                 held = FileLock(lock).acquire(timeout=0)
         except Timeout:
             raise refusal from None
@@ -77,14 +85,14 @@ def folder_written_aside(folder: Path, *, replaces: Callable[[Path], bool]) -> I
             f"{folder}: exists and is not just a model of this format", hint="choose another name, or remove it first"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _in_the_name_of(folder):
-        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    aside = _name_beside(folder)
+    with _errors_name(folder):
+        aside.mkdir()
     try:
         yield aside
         for file in aside.iterdir():
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-        aside.chmod(0o777 & ~_umask())
         if folder.exists():
             _refuse_to_lose(folder, aside)
             _swap(aside, folder)
@@ -103,11 +111,11 @@ def _may_go(folder: Path, replaces: Callable[[Path], bool]) -> bool:
 
 
 def _refuse_to_lose(folder: Path, new: Path) -> None:
-    """A vocabulary, say, that was put beside the old model and that the new one does not have."""
+    """An error if the old folder has files that the new one lacks, such as a vocabulary that was put there by hand."""
     lost = sorted({file.name for file in folder.iterdir()} - {file.name for file in new.iterdir()})
     if lost:
         raise ModelError(
-            f"{folder}: holds {', '.join(lost)}, which the new model has not",
+            f"{folder}: holds {', '.join(lost)}, which the new model does not have",
             hint="choose another name, or move it away first",
         )
 
@@ -127,10 +135,9 @@ def _swap(new: Path, folder: Path) -> None:
     shutil.rmtree(kept)
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def most_unpacked(size: int) -> int:
+    """How many bytes may come out of so many: weights hardly compress, so what claims far more than it holds is not honest."""
+    return _ALWAYS_ALLOWED + _EXPANSION * size
 
 
 def read_json_object(path: Path, most_bytes: int = _MAX_JSON) -> dict[str, Any]:

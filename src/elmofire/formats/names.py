@@ -41,10 +41,15 @@ def model_named(name: str, *, quiet: bool = False) -> Path | None:
         with TransferLine(quiet=quiet) as line:
             return fetch(name, progress=line, note=line.note)
     if name.startswith("hf:"):
-        return _from_hub(name.removeprefix("hf:"))
+        return _from_hub(name.removeprefix("hf:"), quiet=quiet)
     if _REPOSITORY.fullmatch(name) and importlib.util.find_spec("huggingface_hub"):
-        return _from_hub(name)
+        return _from_hub(name, quiet=quiet)
     return None
+
+
+def is_name(what: str) -> bool:
+    """Does it load by its name, and not as a path?"""
+    return what in packaged_models() or (entry_named(what) is not None and not as_folder(what).exists())
 
 
 def entry_at(address: str | os.PathLike[str]) -> Entry | None:
@@ -96,7 +101,7 @@ def _place(address: str | os.PathLike[str]) -> str:
     return found[1].rstrip("/") if found else ""
 
 
-def _from_hub(repository: str) -> Path:
+def _from_hub(repository: str, *, quiet: bool) -> Path:
     """A repository in our layout; its files are in huggingface_hub's own cache."""
     from elmofire.formats import native
     from elmofire.formats.catalogue.fetch import offline
@@ -104,9 +109,11 @@ def _from_hub(repository: str) -> Path:
     if not _REPOSITORY.fullmatch(repository):
         raise ModelError(f"hf:{repository}: a repository is named hf:OWNER/NAME")
     try:
-        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+        from huggingface_hub import snapshot_download, utils  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingExtra("loading from the Hugging Face hub", "hub") from None
+    if quiet:
+        utils.disable_progress_bars()
     layout = [native.CONFIG, native.TENSORS, native.VOCABULARY, native.CHARACTERS, native.CARD]
     try:
         folder = Path(snapshot_download(repository, allow_patterns=layout, local_files_only=offline()))
@@ -129,7 +136,9 @@ def with_language(name: str, weights: Weights) -> Weights:
         tokenizer = tokenizer_for(entry.language).info
     except MissingExtra:  # is said when a string has to be split; lists of tokens need none
         tokenizer = TokenizerInfo("icu", entry.language, 1)
-    return replace(weights, tokenizer=tokenizer)
+    # Known by its name from here on: where its files lie says nothing of its language.
+    source = weights.source and replace(weights.source, what=name)
+    return replace(weights, tokenizer=tokenizer, source=source)
 
 
 def random_small() -> Weights:

@@ -4,7 +4,6 @@ The library validates; the mapping and the writing are ours, because numpy has n
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -101,8 +100,6 @@ def write_tensors(
                 file.write(np.ascontiguousarray(part, dtype=_DTYPES[dtype]).data)
             if file.tell() - start != _size(dtype, shape):
                 raise ValueError(f"{name}: {file.tell() - start:,} bytes do not have the shape {shape}")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _size(dtype: str, shape: tuple[int, ...]) -> int:

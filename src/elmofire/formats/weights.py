@@ -65,7 +65,7 @@ class Weights:
 
 
 def refuse_no_weights(given: object, of: str) -> None:
-    """Who calls the class itself with a name or a folder means `load`."""
+    """An error if the class was called with a name or a folder, where `load` was meant."""
     if not isinstance(given, Weights):
         raise InputError(
             f"{of}({given!r:.80}): it is made of Weights", hint=f"{of}.load(...) takes a name, a folder or a pair"

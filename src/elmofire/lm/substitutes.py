@@ -91,5 +91,5 @@ def find_marked(text: str, tokenize: Callable[[str], list[Token]]) -> tuple[list
     near = [token.text for token in tokens if token.start < end and token.end > start]
     raise InputError(
         f"the marked {word!r} is not one token here: there stands {' '.join(near)}",
-        hint="mark one of these tokens; --pretokenized splits at spaces only",
+        hint="mark one of these tokens; or give a list of tokens and position= (--pretokenized: split at spaces only)",
     )

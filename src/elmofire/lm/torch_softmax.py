@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from elmofire.engine.batches import Ints
 from elmofire.formats.weights import Array
 from elmofire.lm.softmax import LOGITS_AT_A_TIME, WORDS_AT_A_TIME, blocks
-from elmofire.model.torch_engine import exact_float32
+from elmofire.model.exact_float32 import exact_float32
 
 
 class TorchSoftmax:

@@ -25,14 +25,6 @@ class LstmLayer(nn.Module):
         self.weight_hr = nn.Parameter(torch.empty(config.projection, config.cells)) if config.lstm_projection else None
 
 
-class Head(Affine):
-    """Logits over the vocabulary; one head serves both directions."""
-
-    def log_probabilities(self, vectors: Tensor) -> Tensor:
-        """Top vectors of one direction (.., P) -> (.., V)"""
-        return self(vectors).log_softmax(dim=-1)
-
-
 class BiLM(nn.Module):
     """Both language models and their shared encoder.
 
@@ -56,7 +48,8 @@ class BiLM(nn.Module):
             )
             for _ in config.directions
         )
-        self.head = Head(config.head, config.projection) if config.head else None
+        # Logits over the vocabulary: one head serves both directions.
+        self.head = Affine(config.head, config.projection) if config.head else None
 
     @classmethod
     def from_weights(cls, weights: Weights) -> "BiLM":

@@ -1,7 +1,5 @@
 """The torch model behind the interface of the CPU engine, for embedding on a GPU: the same arrays in, the same arrays out."""
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -12,23 +10,23 @@ from numpy.typing import NDArray
 
 from elmofire.engine.batches import Ints, Pool
 from elmofire.engine.mixing import Layers, Mix
-from elmofire.engine.spill import LIMIT_ROWS, room
+from elmofire.engine.spill import LIMIT_ROWS, allocate
 from elmofire.engine.state import State
 from elmofire.formats.config import FORWARD
 from elmofire.formats.weights import Array, Weights
 from elmofire.kernels import LstmState, lstmp, pack_weights
 from elmofire.kernels.paths import PRECISIONS, choose_path
 from elmofire.model.bilm import BiLM
+from elmofire.model.exact_float32 import exact_float32
 from elmofire.model.replay import Replay
 
 _ENCODED_WORDS = 2048  # at a time
-_FEW_WORDS = 32  # and fewer are filled up to so many
+_FEW_WORDS = 32  # fewer are filled up to so many, so that one CUDA graph serves them
 _SHORT_SENTENCE = 64  # tokens, boundaries counted
 _WINDOW_ROWS = 32768  # LSTM rows at a time, padding counted; a longer pool goes on with the carried state
 _LEAST_ROWS = 64  # that a step counts as: kernels fill up a few, and what a step of them takes is far more than a row
-_LONG_STEPS = (
-    LIMIT_ROWS  # of a sentence alone: one that is longer is no batch's size, and leaves the device window by window
-)
+# Of a sentence alone: one that is longer is no batch's size, and leaves the device window by window.
+_LONG_STEPS = LIMIT_ROWS
 
 
 _OnDevice = Callable[[], torch.Tensor]  # the distinct words' vectors, sent when they are first asked for
@@ -130,9 +128,8 @@ class TorchEngine:
         self, vectors: Array, pools: Sequence[Pool], start: "Callable[[Pool, _OnDevice], Callable[[], list[Array]]]"
     ) -> Iterator[list[Array]]:
         """What was started of each pool: while it travels and is used, the device already works on the next."""
-        table = cache(
-            lambda: self._to_device(vectors)
-        )  # a long sentence has words of its own, and takes them as it goes
+        # Sent when it is first asked for: a long sentence sends its own words as it goes.
+        table = cache(lambda: self._to_device(vectors))
         behind: Callable[[], list[Array]] | None = None
         for pool in pools:
             try:
@@ -151,7 +148,7 @@ class TorchEngine:
     @torch.inference_mode()
     def _long(self, vectors: Array, pool: Pool, depth: int, state: State | None) -> Layers:
         """Layers 0..depth of one sentence of any length: what the device holds is one window's, and all of it lies in mapped files."""
-        layers = [room((pool.steps, width)) for width in self.config.layer_widths[: depth + 1]]
+        layers = [allocate((pool.steps, width)) for width in self.config.layer_widths[: depth + 1]]
         carried = self.bilm.zero_state(1) if state is None else self._state_in(state, pool)
         at_once = max(1, _WINDOW_ROWS // _LEAST_ROWS)
         for first in range(0, pool.steps, at_once):
@@ -319,47 +316,3 @@ def _rows_replaced(state: LstmState, after: LstmState) -> LstmState:
 def as_tensors(arrays: tuple[NDArray, NDArray], device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
     array, mask = arrays
     return torch.from_numpy(array).to(device), torch.from_numpy(mask).to(device)
-
-
-class _ExactFloat32(contextlib.AbstractContextManager[None]):
-    """torch has one switch for all threads: the first of those that are inside turns it, and the last puts it back."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._put_back: Callable[[], None] = lambda: None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._put_back = _forbid_tf32()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._put_back()
-
-
-def _forbid_tf32() -> Callable[[], None]:
-    """Turn the switch -> what puts it back. There is an old one and a new one, and who has used the new one may not ask for the old."""
-    try:
-        allowed = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        matmul = torch.backends.cuda.matmul
-        put_back = partial(setattr, matmul, "fp32_precision", matmul.fp32_precision)
-        matmul.fp32_precision = "ieee"
-        return put_back
-    if allowed == "highest":
-        return lambda: None
-    torch.set_float32_matmul_precision("highest")
-    return partial(torch.set_float32_matmul_precision, allowed)
-
-
-_EXACT_FLOAT32 = _ExactFloat32()
-
-
-def exact_float32() -> contextlib.AbstractContextManager[None]:
-    """Products in full float32, whatever the program around has allowed; TF32 has errors of a thousandth."""
-    return _EXACT_FLOAT32

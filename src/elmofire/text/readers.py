@@ -2,8 +2,8 @@
 
 Plain, .gz, .xz, .bz2, or with the extra `train` .zst and .bz3 (whose blocks are unpacked whole: six times their size in memory).
 
-Files hold what they hold, so every mistake names file and line, and a line is never read further than its limit:
-neither a binary file nor a decompression bomb fills the memory.
+Input is not trusted: errors name file and line, and no line is read beyond its limit, so that neither a binary file nor a
+decompression bomb fills the memory.
 """
 
 import bz2
@@ -11,13 +11,14 @@ import gzip
 import importlib
 import json
 import lzma
+import os
 import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 from elmofire.errors import InputError, MissingExtra
 
@@ -28,7 +29,12 @@ class _Bytes(Protocol):
     def readline(self, size: int, /) -> bytes: ...
 
 
-def read_sentences(path: str, *, format: str = "auto", pretokenized: bool = False) -> Iterator[str | list[str]]:
+Opened = Callable[[BinaryIO], None]
+
+
+def read_sentences(
+    path: str | os.PathLike[str], *, format: str = "auto", pretokenized: bool = False, opened: Opened | None = None
+) -> Iterator[str | list[str]]:
     """The sentences of a file: strings where they are raw, lists of tokens where the file or `pretokenized` says so.
 
     text    one sentence a line; a blank line is an empty sentence, so that numbering never shifts
@@ -37,22 +43,29 @@ def read_sentences(path: str, *, format: str = "auto", pretokenized: bool = Fals
 
     `format="auto"` goes by the name: `.conllu` and `.conll`, `.jsonl` and `.ndjson`, else text, before `.gz` and its like.
     With `pretokenized`, raw sentences are split at white space. Encoding is UTF-8; lines end with \\n or \\r\\n only.
+    `opened` gets the file as it lies on the disk, whose `tell()` says how much of it has been read; stdin is not such a file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "two.txt")
     ...     size = path.write_text("Stick to the plan\\n\\nGo\\n")
-    ...     list(read_sentences(str(path))), list(read_sentences(str(path), pretokenized=True))
+    ...     list(read_sentences(path)), list(read_sentences(path, pretokenized=True))
     (['Stick to the plan', '', 'Go'], [['Stick', 'to', 'the', 'plan'], [], ['Go']])
     """
+    path = home_expanded(path)
     if format == "auto":
         format = _SUFFIXES.get(content_suffix(path), "text")
     if format not in _READERS:
         raise InputError(f"unknown format {format!r}: the known ones are auto, {', '.join(_READERS)}")
-    sentences = _READERS[format]("<stdin>" if path == "-" else path, read_lines(path))
+    sentences = _READERS[format]("<stdin>" if path == "-" else path, read_lines(path, opened=opened))
     if not pretokenized:
         return sentences
     return (_words(sentence) if isinstance(sentence, str) else sentence for sentence in sentences)
+
+
+def home_expanded(path: str | os.PathLike[str]) -> str:
+    """A path as text: `~` in full, as a shell has it, and all else as it was written."""
+    return os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a Path's own writes `./a` as `a`, and fails at ~nobody)
 
 
 def content_suffix(path: str) -> str:
@@ -78,22 +91,26 @@ def _words(line: str) -> list[str]:
 # ── bytes to lines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _open(path: str) -> AbstractContextManager[_Bytes]:
+def _open(path: str, files: ExitStack, opened: Opened | None) -> _Bytes:
+    """The bytes of a file, unpacked; `files` close it."""
     if path == "-":
-        return nullcontext(sys.stdin.buffer)
-    open_compressed = _DECOMPRESSORS.get(Path(path).suffix.lower())
-    return open_compressed(path) if open_compressed else Path(path).open("rb")
+        return sys.stdin.buffer
+    file = files.enter_context(Path(path).open("rb"))  # noqa: SIM115 - it does close it
+    if opened:
+        opened(file)
+    unpacked = _DECOMPRESSORS.get(Path(path).suffix.lower())
+    return files.enter_context(unpacked(file)) if unpacked else file
 
 
-def read_lines(path: str, *, longest: int | None = None) -> Iterator[str]:
+def read_lines(path: str, *, longest: int | None = None, opened: Opened | None = None) -> Iterator[str]:
     """Each line of a file without its end; one of more than `longest` bytes (by default 64 MiB) is an error."""
     name = "<stdin>" if path == "-" else path
-    try:
-        opened = _open(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"{name}: cannot be opened: {reason}") from None
-    with opened as stream:
+    with ExitStack() as files:
+        try:
+            stream = _open(path, files, opened)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise InputError(f"{name}: cannot be opened: {reason}") from None
         number = 0
         while raw := _read(stream, name, number + 1, longest or LONGEST_LINE):
             number += 1
@@ -217,40 +234,45 @@ def _jsonl(name: str, lines: Iterator[str]) -> Iterator[str | list[str]]:
         yield cast(list[str], tokens)
 
 
-def _zstd(path: str) -> AbstractContextManager[_Bytes]:
+def _gzip(file: BinaryIO) -> AbstractContextManager[_Bytes]:
+    return gzip.GzipFile(fileobj=file)
+
+
+def _zstd(file: BinaryIO) -> AbstractContextManager[_Bytes]:
     for module in ("compression.zstd", "backports.zstd"):  # of Python 3.14, and for those before it
         try:
-            return importlib.import_module(module).open(path, "rb")
+            return importlib.import_module(module).open(file, "rb")
         except ImportError:
             continue
-    raise MissingExtra(f"{path}: reading .zst files", "train")
+    raise MissingExtra(f"{file.name}: reading .zst files", "train")
 
 
 def _is_zstd(error: Exception) -> bool:
     return type(error).__name__ == "ZstdError"
 
 
-def _bzip3(path: str) -> AbstractContextManager[_Bytes]:
+def _bzip3(file: BinaryIO) -> AbstractContextManager[_Bytes]:
     try:
         bz3 = importlib.import_module("bz3")
     except ImportError:
-        raise MissingExtra(f"{path}: reading .bz3 files", "train") from None
-    with Path(path).open("rb") as file:  # the package takes a file that was cut for one that ends there
-        whole = file.read(9)[:5] == b"BZ3v1"
-        size = file.seek(0, 2)
-        at = file.seek(9)
-        while whole and at < size:
-            whole = len(head := file.read(8)) == 8
-            at = file.seek(at + 8 + int.from_bytes(head[:4], "little"))
+        raise MissingExtra(f"{file.name}: reading .bz3 files", "train") from None
+    # The package takes a file that was cut for one that ends there.
+    whole = file.read(9)[:5] == b"BZ3v1"
+    size = file.seek(0, 2)
+    at = file.seek(9)
+    while whole and at < size:
+        whole = len(head := file.read(8)) == 8
+        at = file.seek(at + 8 + int.from_bytes(head[:4], "little"))
     if not whole or at > size:
-        raise InputError(f"{path}: broken or truncated .bz3 file: it ends within a block")
-    return bz3.open(path, "rb")
+        raise InputError(f"{file.name}: broken or truncated .bz3 file: it ends within a block")
+    file.seek(0)
+    return bz3.open(file, "rb")
 
 
 _ROW = re.compile(r"(?P<word>[0-9]+)|[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
 _SUFFIXES = {".conllu": "conllu", ".conll": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_DECOMPRESSORS: dict[str, Callable[[str], AbstractContextManager[_Bytes]]] = {
-    ".gz": gzip.GzipFile,
+_DECOMPRESSORS: dict[str, Callable[[BinaryIO], AbstractContextManager[_Bytes]]] = {
+    ".gz": _gzip,
     ".xz": lzma.LZMAFile,
     ".bz2": bz2.BZ2File,
     ".zst": _zstd,

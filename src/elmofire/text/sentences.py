@@ -2,11 +2,11 @@
 
 A stop (. ! ? … and their like, with the quotes and brackets that close after it) ends a sentence where white space follows, and then
 anything but a small letter; Chinese, Japanese and Indic stops need no white space. But a full stop may also belong to an abbreviation
-(Mr., U.S.), an initial (J. Austen) or a number (No. 5, 3. Oktober). In doubt the sentence goes on: two in one harm a language model less
-than a name cut in two.
+(Mr., U.S.), an initial (J. Austen) or a number (No. 5, 3. Oktober). In doubt the sentence goes on: two sentences taken
+as one harm a language model less than a name cut in two.
 
-Nothing is lost or changed: the parts hold all of the text but the white space between them. No part splits again. Time is linear in the
-length.
+Nothing is lost or changed: the parts hold all of the text but the white space between them. Splitting a part again changes nothing. Time
+is linear in the length.
 """
 
 import re

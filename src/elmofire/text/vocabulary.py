@@ -26,6 +26,8 @@ class Vocabulary:
     def __init__(self, words: Iterable[str]) -> None:
         self.words: list[str] = list(words)
         self._ids = {word: number for number, word in enumerate(self.words)}
+        # The id that stands for all words not listed.
+        self.unknown: int | None = next((self._ids[name] for name in UNKNOWN if name in self._ids), None)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -50,11 +52,6 @@ class Vocabulary:
     def repeated(self) -> int:
         """How many lines repeat a word that stands elsewhere too."""
         return len(self.words) - len(self._ids)
-
-    @property
-    def unknown(self) -> int | None:
-        """The id that stands for all words not listed."""
-        return next((self._ids[name] for name in UNKNOWN if name in self._ids), None)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:

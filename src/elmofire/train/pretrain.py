@@ -1,6 +1,6 @@
 """`elmofire.pretrain`: a recipe by name, file or value, with settings changed, is trained on a prepared corpus."""
 
-import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmofire.errors import MissingExtra, RecipeError
+from elmofire.formats.weights import as_folder
 from elmofire.recipe import text_of
-from elmofire.train.recipes import find_recipe
+from elmofire.train.recipes import as_changes, find_recipe
 from elmofire.train.settings import Recipe
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ FINETUNE = "finetune"  # the recipe that has no sizes of its own
 
 
 def pretrain(
-    recipe: str | Path | Recipe,
+    recipe: str | os.PathLike[str] | Recipe,
     *,
-    data: str | Path,
-    output: str | Path,
+    data: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     device: str = "auto",
     show: Callable[[dict[str, Any]], None] | None = None,
     **settings: Any,
@@ -33,21 +34,20 @@ def pretrain(
     `**{"train.updates": 100}`. `show` is called with every record of the run's log.
 
     >>> import tempfile
-    >>> from elmofire.train.corpus.prepare import Settings, prepare
+    >>> from elmofire import Embedder, prepare
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "text.txt").write_text("The cat sat.\\nThe dog sat.\\nThe cat ran.\\n")
-    >>> corpus = prepare([str(folder / "text.txt")], folder / "corpus", Settings(sentences="lines"), processes=1)
+    >>> corpus = prepare([folder / "text.txt"], folder / "corpus", sentences="lines", processes=1)
     >>> sizes = {"cells": 8, "model.projection": 4, "encoder.width": 4, "filters": [[1, 4], [2, 4]]}
     >>> run = pretrain("tiny", data=corpus.folder, output=folder / "run", device="cpu", updates=2, **sizes)
-    >>> from elmofire import Embedder
     >>> Embedder.load(run).embed([["The", "cat"]])[0].shape
     (2, 8)
     """
-    changes = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
-    return run_recipe(chosen_recipe(recipe, changes), data=data, output=output, device=device, show=show)
+    chosen = chosen_recipe(recipe, as_changes(settings))
+    return run_recipe(chosen, data=data, output=output, device=device, show=show)
 
 
-def chosen_recipe(recipe: str | Path | Recipe, changes: Sequence[str]) -> Recipe:
+def chosen_recipe(recipe: str | os.PathLike[str] | Recipe, changes: Sequence[str]) -> Recipe:
     """The recipe that is meant, with `key=value` changed.
 
     >>> chosen_recipe(chosen_recipe("tiny", ["updates=20"]), ["train.epochs=3", "clip=none"]).train.updates is None
@@ -56,7 +56,7 @@ def chosen_recipe(recipe: str | Path | Recipe, changes: Sequence[str]) -> Recipe
     if recipe == FINETUNE:
         raise RecipeError(
             f"the recipe {FINETUNE} has no sizes: it goes on with a model that is there",
-            hint="elmofire finetune MODEL --text FILE... --output RUN",
+            hint="elmofire.finetune (elmofire finetune MODEL --text FILE... --output RUN)",
         )
     if not isinstance(recipe, Recipe):
         return find_recipe(recipe, changes)
@@ -69,8 +69,8 @@ def chosen_recipe(recipe: str | Path | Recipe, changes: Sequence[str]) -> Recipe
 def run_recipe(
     recipe: Recipe,
     *,
-    data: str | Path,
-    output: str | Path,
+    data: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     device: str,
     show: Callable[[dict[str, Any]], None] | None,
     start: "Weights | None" = None,
@@ -79,7 +79,8 @@ def run_recipe(
     require_torch()
     from elmofire.train.run.loop import train
 
-    return train(recipe, data=data, output=output, device=device, start=start, show=show or (lambda record: None))
+    folders = {"data": as_folder(data), "output": as_folder(output)}
+    return train(recipe, **folders, device=device, start=start, show=show or (lambda record: None))
 
 
 def require_torch() -> None:

@@ -1,11 +1,14 @@
 """The recipes inside the package, and how one is found, changed and read."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elmofire.errors import RecipeError
+from elmofire.formats.weights import as_folder
 from elmofire.recipe import build, override, read_table
 from elmofire.train.settings import Recipe
 
@@ -33,7 +36,16 @@ def recipe_file(name: str) -> Path:
     return _FOLDER / f"{name}.toml"
 
 
-def find_recipe(what: str | Path, settings: Sequence[str] = ()) -> Recipe:
+def as_changes(settings: Mapping[str, Any]) -> list[str]:
+    """Settings by name as `key=value`, the way `find_recipe` takes them.
+
+    >>> as_changes({"updates": 100, "clip": None, "name": "sgd"})
+    ['updates=100', 'clip=null', 'name=sgd']
+    """
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def find_recipe(what: str | os.PathLike[str], settings: Sequence[str] = ()) -> Recipe:
     """The recipe of that name, or of that file, with `settings` changed as `override` reads them.
 
     Where a recipe says how long with `epochs`, `updates=...` takes their place, and the other way round. A recipe's
@@ -73,9 +85,9 @@ def _to_blame(table: dict[str, Any], settings: Sequence[str], said: str) -> Iter
         yield setting
 
 
-def _own_file(what: str | Path) -> Path | None:
+def _own_file(what: str | os.PathLike[str]) -> Path | None:
     """The user's file, if it is one: a name of the package alone never is."""
-    path = Path(what)
+    path = as_folder(what)
     if isinstance(what, str) and path.suffix != ".toml" and len(path.parts) == 1:
         return None
     if not path.is_file():

@@ -13,20 +13,10 @@ _LONGEST = 10_000  # steps of a batch
 class DataSettings:
     """How the text is read."""
 
-    reading: str = (
-        "sentences"  # whole sentences from a zero state; or "lanes": endless streams whose state is carried, as in 2018
-    )
-    lengths: tuple[int, ...] = (
-        *range(4, 42, 2),
-        44,
-        48,
-        52,
-        56,
-        60,
-        64,
-        72,
-        80,
-    )  # that a batch's sentences may have, in steps
+    # Whole sentences from a zero state; or "lanes": endless streams whose state is carried, as in 2018.
+    reading: str = "sentences"
+    # That a batch's sentences may have, in steps.
+    lengths: tuple[int, ...] = (*range(4, 42, 2), 44, 48, 52, 56, 60, 64, 72, 80)
     steps: int = 20  # of a lane in one update; its gradients end there
     reset: bool = False  # lanes: zero state at every sentence's start
     text: str = "same"  # for both directions; or "different", as in 2018
@@ -77,9 +67,8 @@ class OptimizerSettings:
     initial_accumulator: float = 1.0  # adagrad
     clip: float | None = 1.0  # of the gradient's norm over all parameters
     warmup: int = 0  # updates in which the rate rises from zero
-    schedule: str = (
-        "linear"  # to zero at the end; or "cosine", "constant", "plateau": halved where an evaluation gains little
-    )
+    # To zero at the end; or "cosine", "constant", "plateau": halved where an evaluation gains little.
+    schedule: str = "linear"
     plateau_gain: float = 1.0  # in perplexity; less than this is little
     average: float | None = None  # decay of a running mean of the weights, which is what is evaluated and kept
 

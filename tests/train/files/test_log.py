@@ -1,6 +1,9 @@
 """The log of a run that was killed and resumed is that of a run that was not."""
 
 import json
+import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -43,6 +46,38 @@ def test_numbers_that_json_has_not_become_null(tmp_path):
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     read = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert read == {"update": 1, "kind": "train", "loss": None, "norms": [1.0, None], "nested": {"x": [[None]]}, "clock": {"left": None}}  # fmt: skip
+
+
+def test_a_disk_that_is_full_takes_a_record_whole_or_not_at_all(tmp_path):
+    """Past a file's limit the system behaves as on a full disk: it takes what fits, and says nothing before the next write."""
+    program = f"""
+import resource
+from elmofire.train.files.events import EventWriter
+from elmofire.train.files.log import RunLog, read_log
+
+log, events = RunLog({str(tmp_path)!r}, None), EventWriter({str(tmp_path / "events")!r}, None)
+refused = []
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+for update in range(20):
+    for write in (lambda: log.write("train", update, loss=0.5), lambda: events.add(update, {{"loss": 0.5}})):
+        try:
+            write()
+        except OSError:
+            refused.append(update)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert 0 < len(refused) < 40
+log.write("train", 20, loss=0.5)
+updates = [record["update"] for record in read_log({str(tmp_path)!r})]
+assert updates[-1] == 20 and updates[:-1] == list(range(len(updates) - 1)), updates
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    (file,) = (tmp_path / "events").iterdir()
+    data, frames = file.read_bytes(), 0
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        assert len(data) >= length + 16
+        data, frames = data[length + 16 :], frames + 1
+    assert frames > 2
 
 
 def test_a_run_that_begins_anew_has_a_new_log(tmp_path):

@@ -89,6 +89,13 @@ def test_the_best_evaluation_is_told():
     assert "300 updates; best held-out perplexity 41.50 after 200" in svg
 
 
+def test_a_model_that_goes_on_is_drawn_as_it_was_before():
+    before = {**evaluation(0, 40.0, 40.0, 40.0), "kind": "before"}
+    svg = plot_run([before, evaluation(100, 50.0, 50.0, 50.0)])
+    assert "100 updates; best held-out perplexity 40.00 before the first" in svg
+    assert len(dots(panels(svg)["Held-out perplexity"])) == 6
+
+
 def test_a_model_of_one_direction_has_no_other_curve():
     panel = panels(plot_run([evaluation(100, 90.0, None, 90.0), evaluation(200, 80.0, None, 80.0)]))[
         "Held-out perplexity"

@@ -21,7 +21,6 @@ import torch
 
 from elmofire.errors import ElmofireError
 from elmofire.formats.config import BilmConfig, EncoderConfig
-from elmofire.train.corpus.job import Settings
 from elmofire.train.corpus.prepare import prepare
 from elmofire.train.files.best import read_run
 from elmofire.train.files.checkpoints import Checkpoints
@@ -92,8 +91,8 @@ def write_corpus(folder: Path, seed: int = 1) -> Path:
         lines.append(" ".join(rng.choices(words, shares, k=size)) + ("\n" if number % 10 == 9 else ""))
     text = folder.with_suffix(".txt")
     text.write_text("\n".join(lines), encoding="utf-8")
-    settings = Settings(pretokenized=True, documents="blocks", held_out=3, vocabulary=120)
-    prepare([str(text)], folder, settings, processes=1)
+    settings = {"pretokenized": True, "documents": "blocks", "held_out": 3, "vocabulary": 120}
+    prepare([str(text)], folder, **settings, processes=1)
     return folder
 
 

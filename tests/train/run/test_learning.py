@@ -10,7 +10,7 @@ import torch
 from elmofire import LanguageModel
 from elmofire.errors import RecipeError
 from elmofire.formats import load_weights
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.recipes import find_recipe
@@ -79,7 +79,7 @@ def corpus(tmp_path_factory):
     return prepare(
         [str(folder / "train.txt")],
         folder / "corpus",
-        Settings(pretokenized=True),
+        pretokenized=True,
         held_out_texts={"same": [str(folder / "same.txt")]},
         processes=1,
     )

@@ -79,7 +79,7 @@ def test_as_few_parts_as_fit_and_graphs_where_there_is_room(corpus, free):
     assert [(one.parts, one.graphs) for one in found] == [(1, True), (1, False), (2, True), (4, False)]
 
 
-def test_parts_that_would_make_updates_larger_are_not_taken(corpus, free):
+def test_parts_that_would_be_filled_up_are_not_taken(corpus, free):
     free(40 * 64 * CELL // 4)
     streams = opened(corpus, SENTENCES, ALONE)
     assert [streams(parts).shapes() for parts in (1, 2, 4, 8)] == [[(40, 64)], [(40, 32)], [(40, 16)], [(40, 16)]]
@@ -90,22 +90,22 @@ def test_parts_that_would_make_updates_larger_are_not_taken(corpus, free):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_parts_that_are_asked_for_and_would_make_updates_larger_are_refused(corpus, free, device):
+def test_more_parts_than_there_are_rows_for_are_refused(corpus, free, device):
     free(1 << 40)
     ranks = Ranks(0, 1, torch.device(device))
     assert fit(corpus, SENTENCES, ranks, accumulate=4).parts == 4
-    assert fit(corpus, SENTENCES, ranks, accumulate=3).parts == 3  # a row more or less
-    said = {
-        "cpu": "`train.accumulate` is 200, but an update of 64 sentences or lanes of 40 steps .* one of 200, 8,000 tokens",
-        "cuda": "`train.accumulate` is 8, but an update of 64 sentences or lanes of 40 steps .* one of 128, 5,120 tokens",
-    }
-    with pytest.raises(RecipeError, match=said[device] + "\nhint: fewer parts"):
-        fit(corpus, SENTENCES, ranks, accumulate={"cpu": 200, "cuda": 8}[device])
+    assert fit(corpus, SENTENCES, ranks, accumulate=3).parts == 3  # which does not divide them
+    assert fit(corpus, SENTENCES, ranks, accumulate=64).parts == 64
+    said = "`train.accumulate` is 65, but an update has 64 sentences or lanes at most\nhint: fewer parts"
+    with pytest.raises(RecipeError, match=said):
+        fit(corpus, SENTENCES, ranks, accumulate=65)
+    with pytest.raises(RecipeError, match=r"`train.accumulate` is 33 on each of 2 processes, but"):
+        fit(corpus, SENTENCES, AmongOthers(0, 2, torch.device(device)), accumulate=33)
 
 
 def test_a_run_that_cannot_be_split_so_is_refused_before_anything_is_written(corpus, tmp_path):
     recipe = replace(RECIPES["sentences"], train=replace(RECIPES["sentences"].train, accumulate=64))
-    with pytest.raises(RecipeError, match=r"`train.accumulate` is 64, but an update of"):
+    with pytest.raises(RecipeError, match=r"`train.accumulate` is 64, but an update has"):
         small_runs.train(corpus, tmp_path / "run", recipe)
     assert not (tmp_path / "run" / "recipe.toml").exists()
 

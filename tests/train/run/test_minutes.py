@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from train.run import small_runs
 from train.run.small_runs import RECIPES, interrupted_at
 
+from elmofire.errors import DataError
 from elmofire.train.files.checkpoints import Checkpoints
 from elmofire.train.files.log import read_log
 from elmofire.train.run import loop
@@ -35,6 +37,28 @@ def test_a_run_of_minutes_ends_with_a_line_an_evaluation_and_a_checkpoint(corpus
     assert rates[-1] < rates[0] / 2
     small_runs.train(corpus, tmp_path, recipe)
     assert read_log(tmp_path) == log
+
+
+def test_a_run_that_minutes_have_ended_goes_on_with_more_of_them(corpus, tmp_path):
+    """To the same weights, since its schedule counts updates; where it counts minutes, others are another run."""
+    train = replace(RECIPES["sentences-full"].train, updates=30, log_every=1)
+    whole, ended = (replace(RECIPES["sentences-full"], train=replace(train, minutes=n)) for n in (None, 6 / 60))
+    small_runs.train(corpus, tmp_path / "whole", whole)
+    small_runs.train(corpus, tmp_path / "run", ended)
+    log = read_log(tmp_path / "run")
+    assert log[-1]["update"] < 30
+    assert "with more minutes" in log[-1]["text"]
+    small_runs.train(corpus, tmp_path / "run", whole)
+    one, other = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("whole", "run"))
+    for name in one.tensors:
+        assert torch.equal(one.tensors[name], other.tensors[name]), name
+    assert "minutes" not in (tmp_path / "run/recipe.toml").read_text().replace("checkpoint_minutes", "")
+    by_minutes = replace(RECIPES["sentences"], train=TrainSettings(minutes=4 / 60, batch_tokens=96, log_every=1))
+    small_runs.train(corpus, tmp_path / "minutes", by_minutes)
+    with pytest.raises(DataError, match=r"train\.minutes is 5\.0 now and was 0\.06"):
+        small_runs.train(
+            corpus, tmp_path / "minutes", replace(by_minutes, train=replace(by_minutes.train, minutes=5.0))
+        )
 
 
 def test_the_time_of_all_sittings_counts(corpus, tmp_path):

@@ -21,7 +21,8 @@ records.matrix_rate = lambda device, precision: 1e12  # nothing but the clock's 
 def test_two_ranks_train_what_one_process_trains():
     program = """
 def short(kind):
-    return replace(RECIPES[kind], train=replace(RECIPES[kind].train, updates=12, evaluate_every=6))
+    # Of so many tokens, updates have numbers of rows that ranks and parts do not divide: 25, 13 and 8 sentences, 17 lanes.
+    return replace(RECIPES[kind], train=replace(RECIPES[kind].train, updates=12, evaluate_every=6, batch_tokens=100))
 
 def lines(found, kind):
     return [record for record in found["log"] if record["kind"] == kind]
@@ -52,8 +53,8 @@ with kills.folder_in_memory() as folder:
         assert_near(lines(found, "evaluation"), lines(expected, "evaluation"), near, equal)
         assert found["tensors"].keys() == expected["tensors"].keys()
         for name in found["tensors"]:
-            if name.startswith("sums/") or (name.startswith("state/") and kind.startswith("sentences")):
-                continue  # a row for each rank; where rows come and go, what is left of old ones depends on their places
+            if name.startswith(("sums/", "state/")):
+                continue  # a row for each rank; and the rows of states have other places
             far = (found["tensors"][name].double() - expected["tensors"][name].double()).abs().max()
             assert far < 1e-5, (kind, name, far)
 """
@@ -114,8 +115,8 @@ with kills.folder_in_memory() as folder:
 """
     said = [line.partition(": ") for line in kills.run(_BEGIN + program).splitlines()]
     expected = {
-        ("rank 0", "run: holds a run of another recipe; now seed = 7, not seed = 1"),
-        ("rank 1", "run: holds a run of another recipe; now seed = 7, not seed = 1"),
+        ("rank 0", "run: holds a run of another recipe: train.seed is 7 now and was 1"),
+        ("rank 1", "run: holds a run of another recipe: train.seed is 7 now and was 1"),
         ("rank 0", "run: the run was made by 2 processes, but 1 want to go on with it"),
         ("rank 1", "elsewhere: rank 1 finds a checkpoint of update None there"),
     }

@@ -162,7 +162,9 @@ class TestRefused:
     def test_another_recipe(self, corpus, tmp_path):
         interrupted_at(4, corpus, tmp_path, _SHORT)
         other = replace(_SHORT, optimizer=replace(_SHORT.optimizer, rate=0.5))
-        with pytest.raises(DataError, match=r"holds a run of another recipe; now rate = 0\.5"):
+        with pytest.raises(
+            DataError, match=r"holds a run of another recipe: optimizer\.rate is 0\.5 now and was 0\.02"
+        ):
             small_runs.train(corpus, tmp_path, other)
 
     def test_another_corpus(self, corpus, tmp_path):

@@ -10,7 +10,7 @@ from elmofire.errors import DataError, RecipeError
 from elmofire.text.vocabulary import Vocabulary
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.run.ranks import Ranks
-from elmofire.train.run.session import Session
+from elmofire.train.run.session import Session, suited
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -37,6 +37,17 @@ def test_a_held_out_split_that_is_not_there_is_told_with_a_way_out(corpus):
     recipe = replace(RECIPES["sentences"], train=replace(RECIPES["sentences"].train, evaluate_on="dev"))
     with pytest.raises(RecipeError, match=r"'dev', but the corpus has heldout\nhint: train.evaluate_on=none"):
         Session(recipe, Corpus.open(corpus), ALONE)
+
+
+def test_words_that_are_not_by_frequency_are_not_sampled(corpus):
+    opened = Corpus.open(corpus)
+    recipe = RECIPES["sentences-sampled"]
+    assert suited(recipe, opened)[0].loss.softmax == "sampled"
+    opened.table["report"]["words"] |= {"vocabulary_order": 0.18, "vocabulary_seen": 5000}
+    with pytest.raises(RecipeError, match=r"not sorted by frequency\nhint: loss.softmax=full, or"):
+        suited(recipe, opened)
+    full = replace(recipe, loss=replace(recipe.loss, softmax="full"))
+    assert suited(full, opened) == (full, [])
 
 
 def test_a_model_of_other_words_is_told_with_the_folder_to_remove(corpus):

@@ -199,7 +199,7 @@ def test_gradients_are_differences(corpus, reading, softmax):
 def test_parts_add_up_to_the_whole(corpus, reading, softmax):
     """Carried states, too: each part has its own rows of them."""
     ends, losses = [], []
-    for parts in (1, 2, 4):
+    for parts in (1, 2, 3, 4):  # of four lanes, and of numbers of sentences that these need not divide
         settings = recipe(reading, softmax)
         made = session(replace(settings, train=replace(settings.train, accumulate=parts)), corpus)
         tokens = 0

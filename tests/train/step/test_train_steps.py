@@ -12,7 +12,7 @@ from elmofire import LanguageModel
 from elmofire.formats import load_weights
 from elmofire.formats.weights import Weights
 from elmofire.model.bilm import BiLM
-from elmofire.train.corpus.prepare import Settings, prepare
+from elmofire.train.corpus.prepare import prepare
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.files.log import read_log
 from elmofire.train.run.evaluate import evaluate
@@ -52,12 +52,12 @@ def text() -> list[list[str]]:
 def corpus(tmp_path_factory) -> Corpus:
     """The text the checkpoint was trained on, with its vocabulary."""
     texts = FIXTURES / "bilm-tf/train"
-    settings = Settings(pretokenized=True, vocabulary=str(texts / "vocab.txt"))
+    settings = {"pretokenized": True, "vocabulary": str(texts / "vocab.txt")}
     folder = tmp_path_factory.mktemp("train_steps") / "corpus"
     held_out = folder.with_name("heldout.txt")
     held_out.write_text((texts / "data.txt").read_text())
     return prepare(
-        [str(texts / "data.txt")], folder, settings, held_out_texts={"heldout": [str(held_out)]}, processes=1
+        [str(texts / "data.txt")], folder, **settings, held_out_texts={"heldout": [str(held_out)]}, processes=1
     )
 
 

@@ -100,10 +100,10 @@ def test_state_is_reset_where_a_sentence_begins_and_nowhere_else(tmp_path):
 def test_lanes_are_rounded_to_the_multiple_unless_they_are_fewer(tmp_path):
     corpus = made_corpus(tmp_path, [[[3, 4]]])
     found = [
-        open_stream(corpus, lanes_recipe(lanes, 5), directions=1, row_multiple=4, parts=2).shapes()
+        open_stream(corpus, lanes_recipe(lanes, 5), directions=1, row_multiple=8).shapes()
         for lanes in (1, 4, 6, 8, 11, 12, 19, 20)
     ]
-    assert [rows for ((_, rows),) in found] == [1, 2, 3, 4, 4, 8, 8, 12]
+    assert [rows for ((_, rows),) in found] == [1, 4, 6, 8, 8, 16, 16, 24]
 
 
 def test_a_position_of_other_lanes_is_refused(tmp_path):

@@ -120,7 +120,7 @@ def test_shapes_are_those_that_come_with_the_most_frequent_first(tmp_path):
         for batch in update.parts
     )
     assert stream.shapes() == sorted(came, key=lambda shape: -came[shape])
-    assert all(rows % 2 == 0 for _, rows in came)
+    assert all(rows % 2 == 0 for _, rows in came), "filled up to the tile"
 
 
 def test_the_most_words_of_a_sample_of_everything_are_those_of_the_epoch(tmp_path):

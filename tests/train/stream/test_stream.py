@@ -48,27 +48,37 @@ def test_from_every_position_the_stream_goes_on_as_it_did(tmp_path_factory, text
 
 
 @settings(max_examples=25, deadline=None)
-@given(texts, st.sampled_from(WAYS), st.sampled_from([(1, 6), (2, 3), (3, 2), (6, 1), (3, 1)]))
-def test_ranks_and_parts_tile_the_same_update(tmp_path_factory, text, way, split):
-    world, parts = split
+@given(
+    texts, st.sampled_from(WAYS), st.integers(1, 5), st.integers(1, 5), st.integers(1, 6), st.sampled_from([1, 6, 32])
+)
+def test_ranks_and_parts_share_the_same_updates_evenly(
+    tmp_path_factory, text, way, world, parts, row_multiple, tokens_a_row
+):
+    """Whatever their numbers are: they need not divide an update's rows, and there may be more of them than rows."""
     corpus = made_corpus(tmp_path_factory.mktemp("corpus"), text)
-    chosen = recipe(tokens=60, softmax="sampled", **way)
-    options = {"world": world, "parts": parts, "row_multiple": 6 // (world * parts)}
-    whole = open_stream(corpus, chosen, directions=2, row_multiple=6)
+    chosen = recipe(tokens=10 * tokens_a_row, softmax="sampled", **way)
+    whole = open_stream(corpus, chosen, directions=2, row_multiple=row_multiple)
+    options = {"world": world, "parts": parts, "row_multiple": row_multiple}
     ranks = [open_stream(corpus, chosen, directions=2, rank=rank, **options) for rank in range(world)]
     for update, *shares in islice(zip(whole.updates(), *(rank.updates() for rank in ranks), strict=True), 5):
         batches = [batch for share in shares for batch in share.parts]
         assert len(batches) == world * parts
         (together,) = update.parts
+        filled = [number * together.targets.shape[2] // len(batches) for number in range(len(batches) + 1)]
+        shares_of = np.diff(filled).tolist()
+        assert max(shares_of) - min(shares_of) <= 1
         for name in ("targets", "resets"):
             if getattr(together, name) is not None:
-                joined = np.concatenate([getattr(batch, name) for batch in batches], axis=2)
-                assert (joined == getattr(together, name)).all()
-        words = np.concatenate([batch.words[batch.inputs] for batch in batches], axis=2)
-        assert (words == together.words[together.inputs]).all()
+                own = [getattr(batch, name)[:, :, :n] for batch, n in zip(batches, shares_of, strict=True)]
+                assert (np.concatenate(own, axis=2) == getattr(together, name)).all()
+        own = [batch.words[batch.inputs[:, :, :n]] for batch, n in zip(batches, shares_of, strict=True)]
+        assert (np.concatenate(own, axis=2) == together.words[together.inputs]).all()
+        for batch, n in zip(batches, shares_of, strict=True):
+            assert (batch.targets[:, :, n:] == -1).all(), "what fills a part up predicts nothing"
+            assert batch.kind == batches[0].kind
+            assert (batch.kind.steps, batch.kind.rows) in ranks[0].shapes()
         for share in shares:
             assert same(share._replace(parts=[]), update._replace(parts=[]))
-    assert ranks[0].shapes() == [(steps, rows // (world * parts)) for steps, rows in whole.shapes()]
 
 
 def test_one_direction_reads_as_the_first_of_two(tmp_path):

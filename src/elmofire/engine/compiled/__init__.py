@@ -19,8 +19,8 @@ from elmofire.engine.compiled.calls import (
     WordsStruct,
     address,
     address_or_none,
+    aligned_bytes,
     floats,
-    room,
 )
 from elmofire.engine.compiled.library import Library, load
 from elmofire.engine.workers import AtOnce, one_by_one
@@ -100,7 +100,7 @@ class Kernels:
         """Lay a matrix (results, depth) out for the kernels; with `parts`, a panel has the same columns of each part."""
         matrix = np.ascontiguousarray(matrix, dtype=np.float32)
         columns, depth, number = self.padded(len(matrix), parts), matrix.shape[1], np.dtype(kind)
-        packed = room(columns * self.padded_depth(kind, depth) * number.itemsize).view(number)
+        packed = aligned_bytes(columns * self.padded_depth(kind, depth) * number.itemsize).view(number)
         scale, sums = (None, None) if kind == "float32" else (floats(columns) for _ in range(2))
         addresses = map(address_or_none, (matrix, packed, scale, sums))
         self._pack(KINDS[kind], parts, len(matrix) // parts, depth, *addresses)
@@ -222,6 +222,6 @@ class PackedLayer:
 
 
 def kernels_for(instruction_set: str | None) -> Kernels | None:
-    """The kernels of an instruction set, or the best there are; none: numpy serves. See `library.load`."""
+    """The kernels of an instruction set, or the best there are; none: numpy is used. See `library.load`."""
     library = load(instruction_set)
     return None if library is None else Kernels(library)

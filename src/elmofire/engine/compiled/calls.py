@@ -119,7 +119,7 @@ class Call:
         self.address = ctypes.addressof(work)
         scratch = None
         if kernel.scratch:
-            scratch = room(kernel.scratch(self.address))
+            scratch = aligned_bytes(kernel.scratch(self.address))
             work.scratch = address(scratch)
         self._kept = work, scratch, kept  # since C has only their addresses
 
@@ -128,7 +128,7 @@ class Call:
         return self.result
 
 
-def room(size: int) -> NDArray[np.uint8]:
+def aligned_bytes(size: int) -> NDArray[np.uint8]:
     """So many bytes, aligned."""
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     first = -address(raw) % ALIGNMENT
@@ -137,7 +137,7 @@ def room(size: int) -> NDArray[np.uint8]:
 
 def floats(*shape: int) -> Array:
     """Room for float32 numbers, aligned: vectors that lie across two lines of the cache take twice as long."""
-    return room(4 * math.prod(shape)).view(np.float32).reshape(shape)
+    return aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
 
 
 def address(array: NDArray) -> int:

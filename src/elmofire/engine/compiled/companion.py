@@ -8,15 +8,15 @@ from threading import Thread
 from numpy.typing import NDArray
 
 from elmofire.engine.compiled import Kernels
-from elmofire.engine.compiled.calls import Call, address, room
+from elmofire.engine.compiled.calls import Call, address, aligned_bytes
 from elmofire.formats.weights import Array
 
 
 class Companion:
-    """A thread inside the library, which needs the interpreter's lock for nothing, makes every second call.
+    """A thread inside the library, which never needs the interpreter's lock, makes every second call.
 
-    Whoever finds that it serves another, or was not awake in time, makes both. It is started when first needed, and anew in a process that
-    was forked off, and ends with this object.
+    If it is busy with another caller's, or does not wake in time, the caller makes both. It is started when first needed, again after a
+    fork, and ends with this object.
     """
 
     def __init__(self, kernels: Kernels) -> None:
@@ -45,7 +45,7 @@ class Companion:
         """Where the thread looks for calls."""
         process = os.getpid()
         if (memory := self._memories.get(process)) is None:
-            new = room(self._kernels.companion_bytes())
+            new = aligned_bytes(self._kernels.companion_bytes())
             self._kernels.companion_ready(address(new))
             memory = self._memories.setdefault(process, new)
             if memory is new:  # and not one that another thread was first with

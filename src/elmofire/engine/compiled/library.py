@@ -70,7 +70,7 @@ def load(name: str | None = None) -> Library | None:
             hint=f"here: {', '.join([*found.libraries, NUMPY])}; without a request the first of them serves",
         )
     if not found.libraries:
-        _say_that_numpy_serves()
+        _say_that_numpy_is_used()
     return next(iter(found.libraries.values()), None)
 
 
@@ -81,10 +81,10 @@ def _foreign(asked: str) -> str:
 
 
 @cache
-def _say_that_numpy_serves() -> None:
+def _say_that_numpy_is_used() -> None:
     found = _found().missing
     why = found.get("portable") or next(iter(found.values()))
-    sys.stderr.write(f"elmofire: no compiled kernels, so numpy serves, which is slower: {why}\n")
+    sys.stderr.write(f"elmofire: no compiled kernels, using numpy, which is slower: {why}\n")
 
 
 @cache

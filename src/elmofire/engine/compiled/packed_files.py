@@ -40,14 +40,14 @@ def packed_arrays(weights: Weights, kernels: Kernels, precision: str) -> Arrays:
     arrays = None if file is None else _mapped(file, forms(weights.config, kernels, precision))
     if arrays is None:
         arrays = dict(pack(weights, kernels, precision))
-        # Some formats read their files only now: kept is what they still are, and not what they were a moment ago.
+        # Some formats read their files only now: what was packed is kept only if they have not changed meanwhile.
         if file is not None and file == _file_for(weights, kernels, precision):
             _in_the_background(_written, file, arrays.items())
     return arrays
 
 
 def _in_the_background(function: Callable[..., object], *arguments: object) -> None:
-    """Writing takes longer than packing, and nobody waits for it but the process at its end."""
+    """Writing takes longer than packing; only the end of the process waits for it."""
     with contextlib.suppress(RuntimeError):  # where the system gives no more threads, the file is not written
         Thread(target=function, args=arguments, name="elmofire-packed").start()
 
@@ -73,7 +73,8 @@ def _file_for(weights: Weights, kernels: Kernels, precision: str) -> Path | None
 def _fingerprint(source: Source) -> str:
     """The files' stamp, and bytes from all over them: sizes and times alone can be the same for different weights.
 
-    So can those bytes, of two models that differ in a bias. No program can set when a file was last changed in any way.
+    Those bytes can be the same too, where two models differ in a bias alone. So the time of the last change of any kind (ctime) is
+    included, which no program can set.
     """
     digest = hashlib.sha256(source.stamp.encode())
     for path in source.files:

@@ -29,12 +29,6 @@ def offline() -> bool:
     )
 
 
-def cached_folder(name: str) -> Path | None:
-    """Where a model of the catalogue is kept, if all its files are here."""
-    entry = entry_named(name)
-    return entry.folder if entry and entry.here else None
-
-
 def fetch(name: str, *, progress: Progress | None = None, note: Note | None = None) -> Path:
     """Have a model of the catalogue here and return what to load: a folder or an archive.
 
@@ -48,7 +42,10 @@ def fetch(name: str, *, progress: Progress | None = None, note: Note | None = No
         _record_what_is_new(entry)
         return entry.model
     if entry.missing and offline():
-        raise ModelError(f"{name}: is not on this machine, and it is told to stay offline", hint=_by_hand(entry))
+        raise ModelError(
+            f"{name}: is not on this machine, and offline mode is on (ELMOFIRE_OFFLINE or HF_HUB_OFFLINE)",
+            hint=_by_hand(entry),
+        )
     try:
         entry.folder.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(entry, note):

@@ -1,35 +1,33 @@
 """How far a download is, on stderr: a line that moves in a terminal, one now and then in a log."""
 
-import os
-import sys
 import time
+
+from elmofire.terminal import MovingLine, clock_time
 
 
 class TransferLine:
     """Megabytes of a file, megabytes per second, and the time left where the size is known; quiet if nothing is fetched."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
-        self._pause = 0.2 if self._terminal else 10.0
+        self._line = MovingLine(quiet=quiet)
         self._file = ""
-        self._first = self._shown = 0
+        self._first = 0
         self._start = self._last = 0.0
 
     def __enter__(self) -> "TransferLine":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clear()
+        self._line.clear()
 
     def __call__(self, file: str, done: int, total: int | None) -> None:
         """Hear that `done` bytes of a file are here."""
         now = time.monotonic()
         if file != self._file or done < self._first:  # another file, or the same from its beginning
             self._file, self._first, self._start, self._last = file, done, now, 0.0
-        if now - self._last >= self._pause or done == total:
+        if now - self._last >= self._line.pause or done == total:
             self._last = now
-            self._show(self.line(done, total))
+            self._line.show(self.line(done, total))
 
     def line(self, done: int, total: int | None) -> str:
         """
@@ -42,36 +40,9 @@ class TransferLine:
         if self._file and (new := done - self._first) and seconds > 0:
             text += f", {new / 1e6 / seconds:,.1f} MB/s"
             if total:
-                text += f", {100 * done / total:.0f}%, {_clock((total - done) * seconds / new)} left"
+                text += f", {100 * done / total:.0f}%, {clock_time((total - done) * seconds / new)} left"
         return text
 
     def note(self, text: str) -> None:
         """Say something on a line of its own."""
-        self._clear()
-        if not self._quiet:
-            _say(f"{text}\n")
-
-    def _show(self, text: str) -> None:
-        if not self._terminal:
-            self.note(text)
-        elif not self._quiet:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # some terminals do not know
-            text = text[: max(width - 1, 1)]
-            _say("\r" + text.ljust(self._shown))
-            self._shown = len(text)
-
-    def _clear(self) -> None:
-        if self._shown:
-            _say("\r" + " " * self._shown + "\r")
-            self._shown = 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        self._line.say(text)

@@ -9,14 +9,13 @@ import h5py
 import numpy as np
 
 from elmofire.errors import ModelError
+from elmofire.formats.files import most_unpacked
 from elmofire.formats.weights import Array
 from elmofire.recipe import named
 
 # What h5py raises over a damaged file depends on where the damage is.
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 _DEEPEST = 8  # groups within groups: an ELMo has five
-# Weights hardly compress, so a file that claims much more than it holds is no honest one.
-_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 
 Block = tuple[tuple[slice, ...], tuple[slice, ...]]
 
@@ -48,7 +47,7 @@ class DatasetFile:
         try:
             file = h5py.File(path if opened is None else opened, "r")
             self._size = path.stat().st_size if opened is None else opened.seek(0, io.SEEK_END)
-            self._limit = _ALWAYS_ALLOWED + _EXPANSION * self._size
+            self._limit = most_unpacked(self._size)
             self._walk(file, "", {file})
         except _DAMAGE as error:
             raise ModelError(

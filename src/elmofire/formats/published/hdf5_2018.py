@@ -256,15 +256,15 @@ def _is_ours(folder: Path) -> bool:
 def _to_file(name: str, weights: Weights) -> Array:
     array = weights.arrays[name]
     if name.endswith(".weight_ih"):
-        return _their_gates(np.concatenate([array.T, weights.arrays[name.replace("_ih", "_hh")].T]), weights.config)
+        return _their_gates(np.concatenate([array.T, weights.arrays[name.replace("_ih", "_hh")].T]))
     if name.endswith(".bias") and not name.startswith("encoder."):
-        return _their_gates(array, weights.config, without=1.0 - weights.config.forget_bias)
+        return _their_gates(array, without=1.0 - weights.config.forget_bias)
     if name.startswith("encoder.convolutions.") and array.ndim == 3:
         return array.T[None]
     return array if name.startswith(("encoder.characters", "encoder.words")) else array.T
 
 
-def _their_gates(array: Array, config: BilmConfig, *, without: float = 0.0) -> Array:
+def _their_gates(array: Array, *, without: float = 0.0) -> Array:
     """Gate columns in their order; a model whose bias holds the forget gate's 1 already gives it back, since their readers add it."""
     gates = np.split(array, 4, axis=-1)
     if without:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from elmofire.errors import ModelError
 from elmofire.formats import native
-from elmofire.formats.files import read_json_object
+from elmofire.formats.files import most_unpacked, read_json_object
 from elmofire.formats.published.datasets import DatasetFile
 from elmofire.formats.published.hdf5_2018 import OPTIONS, VOCABULARY, weights_of
 from elmofire.formats.published.options_2018 import Options
@@ -27,8 +27,6 @@ from elmofire.recipe import named
 _WEIGHTS = "model.hdf5"
 _NATIVE_FILES = (native.CONFIG, native.TENSORS, native.VOCABULARY, native.CHARACTERS)
 _MOST_MEMBERS = 1000
-# Weights hardly compress, so an archive that claims much more than it holds is no honest one.
-_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -121,11 +119,11 @@ def _dangers(members: list[zipfile.ZipInfo], size: int) -> list[str]:
             problems.append(f"{name} is compressed in the way {member.compress_type}, which is not supported")
         if member.flag_bits & 1:
             problems.append(f"{name} is encrypted")
-        if member.file_size > _ALWAYS_ALLOWED + _EXPANSION * member.compress_size:
+        if member.file_size > most_unpacked(member.compress_size):
             problems.append(f"{name} claims {member.file_size:,} bytes out of {member.compress_size:,}")
         seen.add(member.filename)
     claimed = sum(member.file_size for member in members)
-    if claimed > _ALWAYS_ALLOWED + _EXPANSION * size:
+    if claimed > most_unpacked(size):
         problems.append(f"the files claim {claimed:,} bytes together, but the archive has {size:,}")
     return problems
 

@@ -1,7 +1,7 @@
 """The gradient of one wave's gates on Hopper, in Gluon: from the gradient of h to those of the gates and memories in one pass.
 
 All operands come and go through shared memory by the copy engine, since the limit is memory: two warps stream, two groups of warps
-compute, each on its own tiles of 64 rows. `cells.run_gates_backward` computes the same with a product and an element-wise kernel.
+compute, each on its own tiles of 64 rows. `cells.plan_gates_backward` computes the same with a product and an element-wise kernel.
 """
 
 

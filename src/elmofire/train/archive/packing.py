@@ -26,7 +26,7 @@ from elmofire.train.archive.pieces import SMALLEST, PieceReader, PieceWriter
 from elmofire.train.corpus.reader import CORPUS_FILE, OVERLAPS_FILE, Corpus
 from elmofire.train.corpus.shards import parts_of, save
 from elmofire.train.corpus.words import Words, given_vocabulary, vocabulary_ids, write_words
-from elmofire.train.workers import Workers
+from elmofire.train.processes import Processes
 
 _WORDS = "words"
 _SMALL = (CORPUS_FILE, "vocab.txt", _WORDS, OVERLAPS_FILE)
@@ -56,9 +56,9 @@ def pack(
         raise DataError(f"pieces of {piece_bytes:,} bytes are too small: {SMALLEST:,} at least")
     opened.verify()
     identity = blake2b((opened.folder / CORPUS_FILE).read_bytes(), digest_size=16).hexdigest()
-    with _made_aside(archive) as aside, Workers(processes) as workers:
+    with _made_aside(archive) as aside, Processes(processes) as running:
         writer = PieceWriter(aside, identity, piece_bytes)
-        for name, raw, data in workers.map(_frame, _contents(opened)):
+        for name, raw, data in running.map(_frame, _contents(opened)):
             line = json.dumps({"name": name, "bytes": len(data), "raw": raw}).encode()
             writer.write(len(line).to_bytes(4, "little") + line + data)
         writer.write((0).to_bytes(4, "little"))
@@ -91,7 +91,7 @@ def unpack(archive: Path | str, corpus: Path | str, *, processes: int | None = N
     """Make the corpus again out of the folder that holds all pieces."""
     archive, corpus = Path(archive), Path(corpus)
     frames = _frames(PieceReader(archive), archive)
-    with _made_aside(corpus) as aside, Workers(processes) as workers:
+    with _made_aside(corpus) as aside, Processes(processes) as running:
         small: dict[str, bytes] = {}
         shards: Iterator[_Frame] = iter(())
         for frame in frames:
@@ -105,7 +105,7 @@ def unpack(archive: Path | str, corpus: Path | str, *, processes: int | None = N
         words = small[_WORDS].split(b"\n")
         counts = np.zeros(len(words), dtype=np.uint64)
         calls = ((aside, frame, len(words)) for frame in shards)
-        for name, found in workers.map(_write_shard, calls):
+        for name, found in running.map(_write_shard, calls):
             if name.startswith("train-"):
                 counts += found
         for name in (CORPUS_FILE, OVERLAPS_FILE):

@@ -4,5 +4,6 @@
             ─► which sentences stay, and where (selection.py, overlaps.py)
             ─► words by frequency, vocabulary (words.py) ─► shards of ids (shards.py) ─► CORPUS, whole, by one rename
 
-`prepare.py` is the door, `job.py` runs these steps and goes on where a killed run was; `reader.py` is what the trainer opens.
+`prepare.py` is the door, `settings.py` says how a corpus can be made; `job.py` runs these steps and goes on where a killed run was;
+`reader.py` is what the trainer opens.
 """

@@ -5,7 +5,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import elmofire
-from elmofire.errors import DataError, InputError
+from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
 from elmofire.text.sentences import VERSION
-from elmofire.text.tokenizers import Tokenizer, TokenizerInfo, load_tokenizer, tokenizer_for
+from elmofire.text.tokenizers import Tokenizer
 from elmofire.text.vocabulary import UNKNOWN, Vocabulary
 from elmofire.train.corpus import blocks as blocks_module
 from elmofire.train.corpus.blocks import Block, Position, cut_blocks, write_block
@@ -26,7 +26,6 @@ from elmofire.train.corpus.reader import FORMAT
 from elmofire.train.corpus.report import (
     long_sentences,
     order_note,
-    refuse_language_name,
     split_table,
     words_table,
     write_overlaps,
@@ -41,6 +40,7 @@ from elmofire.train.corpus.selection import (
     mark_repeated_sentences,
     select_sentences,
 )
+from elmofire.train.corpus.settings import CorpusSettings
 from elmofire.train.corpus.shards import (
     ShardCounts,
     block_file,
@@ -50,69 +50,9 @@ from elmofire.train.corpus.shards import (
     words_file,
     write_shard,
 )
-from elmofire.train.corpus.sources import DOCUMENTS, Source, find_sources, no_sentence, refuse_unreadable
-from elmofire.train.corpus.words import SPECIALS, Counter, Words, most_frequent, vocabulary_ids, write_words
-from elmofire.train.workers import Workers
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a corpus is made. `vocabulary` is a number of words, specials included, or the path of a vocab.txt."""
-
-    language: str = "en"
-    pretokenized: bool = False
-    sentences: str = "split"  # or "lines": each is one already, as it is with pretokenized text
-    documents: str = "auto"  # files, records or blocks
-    titles: str = ""  # lines in which this pattern is found are left out
-    held_out: float | int = 0  # a share of the documents below 1, or how many
-    held_out_name: str = "heldout"
-    vocabulary: int | str = 100_000
-    min_count: int = 1
-    unique: str = ""  # sentences or documents
-    check_against: tuple[str, ...] = ()
-    ngram: int = 13
-    drop_overlaps: bool = False
-
-    def check(self) -> None:
-        if self.documents not in DOCUMENTS:
-            raise InputError(f"documents are {self.documents!r}, but should be {', '.join(DOCUMENTS)}")
-        if self.sentences not in ("split", "lines"):
-            raise InputError(f"sentences are {self.sentences!r}, but should be split or lines")
-        if self.unique not in ("", "sentences", "documents"):
-            raise InputError(f"unique is {self.unique!r}, but should be sentences or documents")
-        if not self.held_out >= 0 or (isinstance(self.held_out, float) and not self.held_out < 1):  # nan is neither
-            raise InputError(f"held_out is {self.held_out}, but should be a share below 1 or a number of documents")
-        if isinstance(self.vocabulary, int) and self.vocabulary <= len(SPECIALS):
-            raise InputError(f"a vocabulary of {self.vocabulary} words has no room beside {', '.join(SPECIALS)}")
-        if isinstance(self.vocabulary, str) and self.min_count > 1:
-            raise InputError(
-                f"min_count is {self.min_count}, but {self.vocabulary} is taken with all its words",
-                hint="give a number and have the vocabulary made, or leave min_count out",
-            )
-        if self.ngram < 1:
-            raise InputError(f"n-grams of {self.ngram} words do not exist")
-        if not self.check_against and (self.drop_overlaps or self.ngram != Settings.ngram):
-            what = "drop_overlaps" if self.drop_overlaps else "ngram"
-            raise InputError(f"{what} is given, but no text to look for", hint="check_against names its files")
-        try:
-            re.compile(self.titles)
-        except re.error as error:
-            raise InputError(f"titles: {self.titles!r} is no regular expression: {error}") from None
-
-    @property
-    def splits_sentences(self) -> bool:
-        return self.sentences == "split" and not self.pretokenized
-
-    @property
-    def sentence_rules(self) -> int | None:
-        """The version of the rules by which sentences are split; None where lines are sentences."""
-        return VERSION if self.splits_sentences else None
-
-    def tokenizer(self) -> Tokenizer:
-        refuse_language_name(self.language)
-        if self.pretokenized:
-            return load_tokenizer(TokenizerInfo("whitespace", self.language, 1))
-        return tokenizer_for(self.language)
+from elmofire.train.corpus.sources import Source, find_sources, no_sentence, refuse_unreadable
+from elmofire.train.corpus.words import Counter, Words, most_frequent, vocabulary_ids, write_words
+from elmofire.train.processes import Processes
 
 
 class Job:
@@ -121,7 +61,7 @@ class Job:
     def __init__(
         self,
         output: Path,
-        settings: Settings,
+        settings: CorpusSettings,
         tokenizer: Tokenizer,
         sources: list[Source],
         names: list[str],
@@ -136,15 +76,15 @@ class Job:
         self.parts = Path(f"{output}.parts")
         self.blocks_folder, self.corpus_folder = self.parts / "blocks", self.parts / "corpus"
 
-    def run(self, workers: Workers, described: dict[str, Any], progress: Callable[[int, int], None]) -> None:
+    def run(self, processes: Processes, described: dict[str, Any], progress: Callable[[int, int], None]) -> None:
         self._start()
         check = self._check() if self.evaluation else None  # before the long part, should its files be bad
         refuse_unreadable(self.sources, self.names, documents=self.settings.documents, titles=self.titles)
-        blocks = self._tokenize(workers, progress)
+        blocks = self._tokenize(processes, progress)
         if not blocks:
             raise no_sentence(self.sources)
         self.note("choosing sentences")
-        selected, duplicates = self._select(workers, blocks, check)
+        selected, duplicates = self._select(processes, blocks, check)
         if not sum(block.sentences[0] for block in selected):
             raise DataError("no sentence is left to train on", hint="all are held out, repeated or overlaps")
         self.note("sorting words")
@@ -154,7 +94,7 @@ class Job:
         if told := order_note(about_words, self.settings.vocabulary):
             warnings.warn(told, stacklevel=2)
         self.note("writing shards")
-        splits = self._write(workers, selected, unknown)
+        splits = self._write(processes, selected, unknown)
         paths = [source.path for source in self.sources]
         found = [overlap for block in selected for overlap in block.overlaps]
         overlaps = write_overlaps(self.corpus_folder, found, paths, self._ngrams)
@@ -197,7 +137,7 @@ class Job:
         with written_aside(file) as aside:
             aside.write_text(listed)
 
-    def _tokenize(self, workers: Workers, progress: Callable[[int, int], None]) -> list[Block]:
+    def _tokenize(self, processes: Processes, progress: Callable[[int, int], None]) -> list[Block]:
         blocks: list[Block] = []
         while block_file(self.blocks_folder, len(blocks)).is_file():
             blocks.append(Block(block_file(self.blocks_folder, len(blocks))))
@@ -209,12 +149,14 @@ class Job:
         settings = self.settings
         write = partial(write_block, split=settings.splits_sentences, with_hashes=settings.unique == "sentences")
         calls = ((file, block, paths, self.tokenizer.info) for block, file in zip(raw, files, strict=False))
-        for sentences, tokens in workers.map(write, calls):
+        for sentences, tokens in processes.map(write, calls):
             blocks.append(Block(block_file(self.blocks_folder, len(blocks))))
             progress(sentences, tokens)
         return blocks
 
-    def _select(self, workers: Workers, blocks: list[Block], check: Check | None) -> tuple[list[Selected], int | None]:
+    def _select(
+        self, processes: Processes, blocks: list[Block], check: Check | None
+    ) -> tuple[list[Selected], int | None]:
         settings = self.settings
         splits = document_splits(
             blocks,
@@ -226,7 +168,7 @@ class Job:
         duplicates = int((splits == DROPPED).sum()) if settings.unique == "documents" else None
         repeated: NDArray[np.bool_] | None = None
         if settings.unique == "sentences":
-            repeated, duplicates = mark_repeated_sentences(blocks, splits, self.blocks_folder)
+            repeated, duplicates = mark_repeated_sentences(blocks, splits)
 
         def calls() -> Iterator[tuple[Any, ...]]:
             sentence = 0
@@ -237,7 +179,7 @@ class Job:
                 mine = splits[block.first_document : block.first_document + rows]
                 yield block, selected_file(self.blocks_folder, number), mine, marks, len(self.names) + 1, check
 
-        return list(workers.map(select_sentences, calls())), duplicates
+        return list(processes.map(select_sentences, calls())), duplicates
 
     def _check(self) -> Check:
         files = self.evaluation
@@ -263,12 +205,12 @@ class Job:
         write_words(self.corpus_folder, words, vocabulary, targets)
         return words, vocabulary, targets
 
-    def _write(self, workers: Workers, selected: list[Selected], unknown: int) -> dict[str, list[ShardCounts]]:
+    def _write(self, processes: Processes, selected: list[Selected], unknown: int) -> dict[str, list[ShardCounts]]:
         names = ["train", *self.names]
         plans = [plan for split, name in enumerate(names) for plan in plan_shards(split, name, selected)]
         calls = ((plan, self.blocks_folder, self.corpus_folder, unknown) for plan in plans)
         splits: dict[str, list[ShardCounts]] = {name: [] for name in names}
-        for plan, counts in zip(plans, workers.map(write_shard, calls), strict=True):
+        for plan, counts in zip(plans, processes.map(write_shard, calls), strict=True):
             splits[names[plan.split]].append(counts)
         return splits
 

@@ -3,78 +3,98 @@
 `CORPUS.parts/` holds a manifest that says which run it belongs to, the blocks, and the corpus so far, which is renamed at the end.
 """
 
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from elmofire.errors import DataError, ElmofireError, InputError
 from elmofire.formats.files import held_alone
+from elmofire.formats.weights import as_folder
 from elmofire.text.tokenizers import Tokenizer
-from elmofire.train.corpus.job import Job, Settings
+from elmofire.train.corpus.job import Job
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
-from elmofire.train.corpus.sources import Source, find_sources
+from elmofire.train.corpus.settings import corpus_settings
+from elmofire.train.corpus.sources import Source, TextPath, find_sources
 from elmofire.train.corpus.words import given_vocabulary
-from elmofire.train.workers import Workers
-
-__all__ = ["Settings", "prepare"]
+from elmofire.train.processes import Processes
 
 
 def prepare(
-    texts: Sequence[str],
-    output: Path | str,
-    settings: Settings | None = None,
+    texts: Iterable[TextPath],
+    output: str | os.PathLike[str],
     *,
-    held_out_texts: Mapping[str, Sequence[str]] | None = None,
+    held_out_texts: Mapping[str, Iterable[TextPath]] | None = None,
     tokenizer: Tokenizer | None = None,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> Corpus:
     """Make a corpus of files, folders, patterns or `hf:` data sets; the same call again goes on with an interrupted one.
 
     `held_out_texts` are text of their own for splits by name. `tokenizer` is another one than that of the settings' language. The result
     does not depend on the number of `processes`. `progress` is called with the sentences and tokens that each block adds, `note` with
-    what is being done.
+    what is being done. The settings, and what each is if it is not given:
+
+    language="en"        a code; it decides how words are split
+    pretokenized=False   words are separated by spaces already, and each line is a sentence
+    sentences="split"    find them in each line, a paragraph or less; "lines": each is one already
+    documents="auto"     what a document is: "files", "records" of JSON lines, "blocks" between blank lines; auto: records of .jsonl, else files
+    titles=""            leave out lines in which this regular expression is found
+    held_out=0           documents to hold out: a share below 1, or as an int how many; held_out_name="heldout" names their split
+    vocabulary=100_000   how many words to predict, <S>, </S> and <UNK> among them; or a vocab.txt
+    min_count=1          leave rarer words out of the vocabulary
+    unique=""            "sentences" or "documents": train on each of them once only
+    check_against=()     files of evaluation text to look for in the training text; ngram=13 words in a row tell
+    drop_overlaps=False  leave out the training sentences that are found so
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> size = (folder / "text.txt").write_text("One fish, two fish. Red fish.\\n\\nThe cat can't swim.\\n")
+    >>> corpus = prepare([folder / "text.txt"], folder / "corpus", documents="blocks", processes=1)
+    >>> corpus.train.documents, corpus.train.sentences, corpus.train.tokens
+    (2, 3, 15)
     """
-    settings = settings or Settings()
-    settings.check()
-    output = Path(output)
+    wanted = corpus_settings(settings)
+    output = as_folder(output)
     held_out_texts = held_out_texts or {}
-    sources = [source for name, files in held_out_texts.items() for source in find_sources(files, name)]
+    sources: list[Source] = []
+    for name, files in held_out_texts.items():
+        sources += find_sources(files, name, name=f"held_out_texts[{name!r}]")
     sources += find_sources(texts)
-    names = [*held_out_texts, *([settings.held_out_name] if settings.held_out else [])]
-    _check_names(names, sources, texts)
-    vocabulary = given_vocabulary(Path(settings.vocabulary)) if isinstance(settings.vocabulary, str) else None
-    options = {**asdict(settings), "check_against": list(settings.check_against)}
+    names = [*held_out_texts, *([wanted.held_out_name] if wanted.held_out else [])]
+    _check_names(names, sources)
+    vocabulary = given_vocabulary(Path(wanted.vocabulary)) if isinstance(wanted.vocabulary, str) else None
+    options = {**asdict(wanted), "check_against": list(wanted.check_against)}
     listed = [{"path": source.path, "split": source.split or "train", "bytes": _size(source)} for source in sources]
     described = {"options": options, "sources": listed}
-    tokenizer = tokenizer or settings.tokenizer()
-    job = Job(output, settings, tokenizer, sources, names, vocabulary, note or (lambda text: None))
+    tokenizer = tokenizer or wanted.tokenizer()
+    job = Job(output, wanted, tokenizer, sources, names, vocabulary, note or (lambda text: None))
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         return _made_before(job, described)
     taken = DataError(f"{output}: another process is writing it", hint="wait until it is done, or choose another name")
     try:
         with held_alone(Path(f"{output}.lock"), taken):
             try:
-                with Workers(processes) as workers:
-                    job.run(workers, described, progress or (lambda sentences, tokens: None))
+                with Processes(processes) as running:
+                    job.run(running, described, progress or (lambda sentences, tokens: None))
             except ElmofireError:  # what is mended now is another run
                 shutil.rmtree(f"{output}.parts", ignore_errors=True)
                 raise
     except OSError as error:
-        raise DataError(
-            f"{output}: cannot be written: {error.strerror or error}",
-            hint=f"what is done so far is in {output}.parts; the same line again goes on with it"
-            if Path(f"{output}.parts").exists()
-            else "",
-        ) from None
+        problem = (
+            str(error) if isinstance(error, ChildProcessError) else f"cannot be written: {error.strerror or error}"
+        )
+        done = f"what is done so far is in {output}.parts; run the same command again to resume"
+        raise DataError(f"{output}: {problem}", hint=done if Path(f"{output}.parts").exists() else "") from None
     return Corpus.open(output)
 
 
-def _check_names(names: list[str], sources: list[Source], texts: Sequence[str]) -> None:
+def _check_names(names: list[str], sources: list[Source]) -> None:
     for name in names:
         if not re.fullmatch(r"[\w.]+", name) or name == "train" or names.count(name) > 1:
             raise InputError(f"{name!r} cannot name a held-out split", hint="letters and digits, and each name once")

@@ -1,5 +1,6 @@
 """A prepared corpus, opened: nothing is read before it is asked for, everything lies in mapped files."""
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from elmofire.errors import DataError, ModelError
 from elmofire.formats.files import read_json_object
+from elmofire.formats.weights import as_folder
 from elmofire.text.characters import END, START, boundary_ids, spelled_ids
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.text.vocabulary import Vocabulary, read_vocabulary
@@ -112,13 +114,13 @@ class Corpus:
         self.counts: NDArray[np.uint64] = _mapped(folder / "words.counts.npy")
 
     @classmethod
-    def open(cls, folder: Path | str) -> "Corpus":
+    def open(cls, folder: str | os.PathLike[str]) -> "Corpus":
         """Open a prepared corpus; its files must all be there, with the sizes they should have."""
-        folder = Path(folder)
+        folder = as_folder(folder)
         if not (folder / CORPUS_FILE).is_file():
             raise DataError(
                 f"{folder}: is no prepared corpus: it has no {CORPUS_FILE}",
-                hint="elmofire prepare TEXT... --output CORPUS makes one; an archive is unpacked first",
+                hint="elmofire.prepare (elmofire prepare TEXT... --output CORPUS) makes one; an archive is unpacked first",
             )
         try:
             table = read_json_object(folder / CORPUS_FILE, _MOST_JSON)

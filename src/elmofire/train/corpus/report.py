@@ -80,11 +80,16 @@ def words_table(words: Words, targets: np.ndarray, unknown: int) -> dict[str, An
     }
 
 
+def is_by_frequency(words: dict[str, Any]) -> bool:
+    """Whether a vocabulary may be in the order of falling frequency, as a sampled softmax takes it to be, given `words_table`."""
+    return words["vocabulary_order"] >= _SORTED or words["vocabulary_seen"] < _ENOUGH_WORDS
+
+
 def order_note(words: dict[str, Any], vocabulary: int | str) -> str | None:
     """What to say of a given vocabulary in another order than that of this text's frequencies, given `words_table`."""
-    order = words["vocabulary_order"]
-    if order >= _SORTED or words["vocabulary_seen"] < _ENOUGH_WORDS:
+    if is_by_frequency(words):
         return None
+    order = words["vocabulary_order"]
     return (
         f"{vocabulary}: the words do not stand by falling frequency in this text ({order:.2f}, where 1 is that order and 0 is any): "
         "with a sampled softmax the negatives would be the wrong ones; train with the full softmax, or give a number and have the "

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from elmofire.engine.spill import allocate
 from elmofire.errors import DataError
 from elmofire.formats.files import written_aside
 from elmofire.train.corpus.blocks import Block
@@ -16,6 +17,10 @@ from elmofire.train.corpus.overlaps import EvaluationText, find_overlaps, word_h
 TRAIN, DROPPED = 0, 255  # held-out splits are 1, 2, ...
 _HASHES_AT_ONCE = 1 << 23  # 300 MB while they are sorted
 _SHARE = 2.0**-64
+
+
+class TooFewDocuments(DataError):
+    """The text has too few documents for the share or number that should be held out."""
 
 
 def document_splits(
@@ -40,7 +45,7 @@ def document_splits(
         first = digests[given, 0]
         if isinstance(held_out, int):
             if held_out >= len(first):
-                raise DataError(
+                raise TooFewDocuments(
                     f"{held_out:,} documents should be held out, but there are only {len(first):,}", hint=_HINT
                 )
             limit = np.partition(first, held_out - 1)[held_out - 1]
@@ -48,7 +53,7 @@ def document_splits(
         else:
             chosen = first.astype(np.float64) * _SHARE < held_out
         if not chosen.any() or chosen.all():
-            raise DataError(
+            raise TooFewDocuments(
                 f"of {len(first):,} document{'' if len(first) == 1 else 's'}, "
                 f"{'none' if not chosen.any() else 'all'} would be held out",
                 hint=_HINT,
@@ -60,8 +65,8 @@ def document_splits(
 
 
 _HINT = (
-    "what a document is, --documents files, records or blocks tells; --held-out 1 holds out one of them, and "
-    "--held-out-text NAME=FILE text of its own"
+    'documents="files", "records" or "blocks" (--documents) says what a document is; held_out=1 (--held-out 1) holds out one; '
+    "held_out_texts={NAME: [FILE]} (--held-out-text NAME=FILE) is text of its own"
 )
 
 
@@ -74,16 +79,15 @@ def _repeated(hashes: NDArray[np.uint64], held_out: NDArray[np.bool_]) -> NDArra
     return order[same & ~held_out[order]]
 
 
-def mark_repeated_sentences(
-    blocks: Sequence[Block], splits: NDArray[np.uint8], folder: Path
-) -> tuple[NDArray[np.bool_], int]:
-    """For each sentence of the corpus, whether it is to be dropped as a repeated one: a map of a file in `folder`, and how many.
+def mark_repeated_sentences(blocks: Sequence[Block], splits: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], int]:
+    """For each sentence of the corpus, whether it is to be dropped as a repeated one, and how many are.
 
     The hashes are sorted part by part, by their first bits, so that memory does not grow with the corpus.
     """
     lengths = [len(block.array("lengths")) for block in blocks]
     starts = np.cumsum([0, *lengths])
-    marks = np.memmap(folder / "repeated", dtype=bool, mode="w+", shape=max(int(starts[-1]), 1))
+    marks = allocate((int(starts[-1]),), np.bool_)
+    marks[:] = False
     parts = 1
     while starts[-1] > parts * _HASHES_AT_ONCE:
         parts *= 2

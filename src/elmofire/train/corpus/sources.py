@@ -2,14 +2,17 @@
 
 import glob
 import importlib
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from elmofire.errors import DataError, InputError, MissingExtra
-from elmofire.text.readers import content_suffix, read_lines, read_sentences
+from elmofire.errors import DataError, InputError
+from elmofire.text.readers import content_suffix, home_expanded, read_lines, read_sentences
+
+TextPath = str | os.PathLike[str]
 
 LONGEST_LINE = 1 << 20  # bytes; a whole book on one line is no paragraph
 DOCUMENTS = ("auto", "files", "records", "blocks")
@@ -48,17 +51,32 @@ class Line(NamedTuple):
     starts_document: bool
 
 
-def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
+def listed_paths(paths: Iterable[TextPath], name: str) -> list[str]:
+    """Each as text, `~` in full; one path alone, whose letters would each be taken for a path, is an error.
+
+    >>> listed_paths("news.txt", "texts")
+    Traceback (most recent call last):
+    elmofire.errors.InputError: texts is one path where a list of them belongs
+    hint: put it in a list: ['news.txt']
+    """
+    if isinstance(paths, str | bytes | os.PathLike):
+        raise InputError(
+            f"{name} is one path where a list of them belongs", hint=f"put it in a list: [{os.fspath(paths)!r}]"
+        )
+    return [home_expanded(path) for path in paths]
+
+
+def find_sources(texts: Iterable[TextPath], split: str = "", *, name: str = "texts") -> list[Source]:
     """The files that are meant: a folder's text files by name, a pattern's matches by name, `hf:...` as it is.
 
-    A prepared corpus inside a folder is left out: its vocab.txt is no text.
+    A prepared corpus inside a folder is left out: its vocab.txt is no text. `name` is what an error calls the texts.
 
     >>> find_sources(["nowhere/*.txt"])
     Traceback (most recent call last):
     elmofire.errors.InputError: nowhere/*.txt: no file has such a name
     """
     found: list[Source] = []
-    for text in texts:
+    for text in listed_paths(texts, name):
         path = Path(text)
         if text == "-":
             raise InputError(
@@ -72,7 +90,7 @@ def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
             if _is_corpus(path):
                 raise InputError(
                     f"{text}: is a corpus that was prepared already",
-                    hint=f"elmofire pretrain RECIPE --data {text} trains on it; to prepare it in another way, give its text again",
+                    hint=f"pretrain with data={text!r} (--data {text}) trains on it; to prepare it in another way, give its text again",
                 )
             files = sorted(path.rglob("*"))
             corpora = {file.parent for file in files if file.name == _OF_A_CORPUS[0] and _is_corpus(file.parent)}
@@ -90,6 +108,9 @@ def find_sources(texts: Sequence[str], split: str = "") -> list[Source]:
                 raise InputError(f"{text}: no file has such a name")
         found += [Source(name, split) for name in paths]
     for source in found:
+        # What stands for bytes that are no utf-8, which no file of ours can hold.
+        if any("\ud800" <= letter <= "\udfff" for letter in source.path):
+            raise InputError(f"{source.path!a}: the name is not utf-8", hint="rename the file")
         if not source.path.startswith("hf:") and not Path(source.path).is_file():
             reason = "cannot be read twice" if Path(source.path).exists() else "no such file"
             raise InputError(f"{source.path}: {reason}")
@@ -140,7 +161,10 @@ def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[s
     if documents == "auto":
         documents = "records" if by_record else "files"
     if by_record and documents == "blocks":
-        raise InputError(f"{source.path}: JSON lines and data sets have no blank lines", hint="--documents records")
+        raise InputError(
+            f"{source.path}: JSON lines and data sets have no blank lines",
+            hint='documents="records" (--documents records)',
+        )
     records = _rows(source.path) if source.path.startswith("hf:") else _records(source.path)
     new = True
     for number, record in records:
@@ -163,7 +187,8 @@ def _records(path: str) -> Iterator[tuple[int, str | list[str]]]:
         return enumerate(read_sentences(path, format="jsonl"), 1)
     if content_suffix(path) in (".conllu", ".conll"):
         raise InputError(
-            f"{path}: CoNLL-U is no running text", hint="write its words one sentence a line, --pretokenized"
+            f"{path}: CoNLL-U is no running text",
+            hint="write its words one sentence a line, for pretokenized=True (--pretokenized)",
         )
     return enumerate(read_lines(path, longest=LONGEST_LINE), 1)
 
@@ -208,11 +233,9 @@ def _rows(text: str) -> Iterator[tuple[int, str | list[str]]]:
             rows = rows[named["split"] or "train"] if isinstance(rows, dict) else rows
         else:
             rows = datasets.load_dataset(name, named["config"], split=named["split"] or "train", streaming=True)
-    except MissingExtra:
-        raise
     except Exception as error:
         raise InputError(f"{text}: cannot be loaded: {error}") from None
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_read_on(text, rows), 1):
         value = row.get(column)
         if not isinstance(value, str) and not (
             isinstance(value, list) and all(isinstance(token, str) for token in value)
@@ -222,3 +245,19 @@ def _rows(text: str) -> Iterator[tuple[int, str | list[str]]]:
                 hint=f"the columns are {', '.join(row)}: hf:NAME#COLUMN",
             )
         yield number, value
+
+
+def _read_on(text: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows of a data set, which may come over a network: what fails there is no error of this machine's disk."""
+    read, found = 0, iter(rows)
+    while True:
+        try:
+            row = next(found)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise InputError(
+                f"{text}: cannot be read on after {read:,} rows: {error}", hint="run the same command again"
+            ) from None
+        yield row
+        read += 1

@@ -69,12 +69,12 @@ class Checkpoints:
                 remove_folder(folder)
         self._broken.clear()
 
-    def newest(self, map_location: str | torch.device = "cpu") -> Checkpoint | None:
-        """The last one that is whole, its tensors on the device given; what is broken is left out with a warning. None: there is none yet."""
+    def newest(self) -> Checkpoint | None:
+        """The last one that is whole, its tensors in main memory; what is broken is left out with a warning. None: there is none yet."""
         broken: list[str] = []
         for _, _, folder in self._found():
             try:
-                checkpoint = _read(folder, map_location)
+                checkpoint = _read(folder)
             except (ElmofireError, SafetensorError, OSError) as error:
                 broken.append(f"{folder}: is broken: {error}")
                 self._broken.add(folder)
@@ -115,7 +115,7 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(going)
 
 
-def _read(folder: Path, map_location: str | torch.device) -> Checkpoint:
+def _read(folder: Path) -> Checkpoint:
     sealed = read_json_object(folder / FACTS)
     content = {key: value for key, value in sealed.items() if key != "blake2b"}
     if sealed.get("blake2b") != _seal(content):
@@ -129,7 +129,7 @@ def _read(folder: Path, map_location: str | torch.device) -> Checkpoint:
         raise DataError(f"{TENSORS} has {file.stat().st_size:,} bytes, but should have {said['bytes']:,}")
     if digest(file) != said["blake2b"]:
         raise DataError(f"{TENSORS} has another checksum than {FACTS} says")
-    return Checkpoint(content["update"], load_file(file, device=str(map_location)), content["facts"])
+    return Checkpoint(content["update"], load_file(file), content["facts"])
 
 
 def _seal(content: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from elmofire.formats.published.from_tensorflow.crc32c import crc32c, masked
+from elmofire.train.files.log import append_whole, open_to_append
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
@@ -27,13 +28,12 @@ class EventWriter:
         numbers = [int(file.suffix[1:]) for file in folder.glob("events.out.tfevents.*") if file.suffix[1:].isdigit()]
         # TensorBoard reads files in the order of their names.
         path = folder / f"events.out.tfevents.{max(numbers, default=0) + 1:06}"
-        self._file = path.open("xb", buffering=0)
+        self._file = open_to_append(path)
         start = 0 if resume_at is None else resume_at + 1
         self._write(_event(start) + _field(3, b"brain.Event:2"))
         if numbers:
-            self._write(
-                _event(start) + _field(7, _field(1, 1))
-            )  # a session log whose status is START hides later steps
+            # A session log whose status is START hides later steps.
+            self._write(_event(start) + _field(7, _field(1, 1)))
 
     def add(self, update: int, values: Mapping[str, float]) -> None:
         """Points of several curves at one update."""
@@ -45,7 +45,7 @@ class EventWriter:
 
     def _write(self, event: bytes) -> None:
         length = struct.pack("<Q", len(event))
-        self._file.write(length + _checksum(length) + event + _checksum(event))
+        append_whole(self._file, length + _checksum(length) + event + _checksum(event))
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:

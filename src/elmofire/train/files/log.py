@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,34 @@ class RunLog:
             kept = [line for line, record in _lines(path) if record["update"] <= resume_at]
         with written_aside(path) as aside:
             aside.write_bytes(b"".join(kept))
-        # Unbuffered: each line is one write, so that what is torn by a kill is at most the last one.
-        self._file = path.open("ab", buffering=0)
+        self._file = open_to_append(path)
 
     def write(self, kind: str, update: int, *, clock: Mapping[str, Any] | None = None, **facts: Any) -> dict[str, Any]:
         """Append a record and give it back. Numbers that are not finite become null, which JSON knows."""
         record = {"update": update, "kind": kind, **facts, **({"clock": dict(clock)} if clock else {})}
         record = _finite(record)
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        append_whole(self._file, json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         return record
 
     def close(self) -> None:
         self._file.close()
+
+
+def open_to_append(path: Path) -> FileIO:
+    """Unbuffered: each record is one write, so that what is torn by a kill is at most the last one."""
+    return path.open("ab", buffering=0)
+
+
+def append_whole(file: FileIO, record: bytes) -> None:
+    """All of a record or none of it: a disk that is full takes a part of one without an error."""
+    before = os.fstat(file.fileno()).st_size
+    try:
+        written = file.write(record)
+        while written < len(record):
+            written += file.write(record[written:])
+    except OSError:
+        os.ftruncate(file.fileno(), before)
+        raise
 
 
 def read_log(run: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 WIDTH, HEIGHT = 380, 190  # of a panel's inside, in pixels
 LEFT, TOP, GAP, BELOW = 62, 96, 100, 44
+LETTER = 7.6  # of a label's text, in pixels: what it takes in a wide font
 COLUMNS = 190  # into which more points than that are gathered
 BLUE, ORANGE, BLACK = "#2f6fbb", "#c4602a", "#1f2328"
 _LEAST, _MOST = 1e-30, 1e30  # what is less is drawn as zero, what is more, infinite or not, is left out
@@ -75,7 +76,7 @@ def plot_run(records: Iterable[Mapping[str, Any]]) -> str:
     """
     records = list(records)
     training = [record for record in records if record["kind"] == "train"]
-    evaluations = [record for record in records if record["kind"] == "evaluation"]
+    evaluations = [record for record in records if record["kind"] in ("before", "evaluation")]
     panels = [
         Panel(_loss_title(training), [Curve("", BLUE, _points(training, "loss"))], lambda value: f"{value:g}"),
         Panel(
@@ -119,7 +120,7 @@ def _summary(last: int, evaluations: Sequence[Mapping[str, Any]]) -> str:
     if not scored:
         return f"{counted}, not evaluated yet"
     update, best = min(scored, key=lambda point: point[1])
-    return f"{counted}; best held-out perplexity {best:,.2f} after {update:,.0f}"
+    return f"{counted}; best held-out perplexity {best:,.2f} {f'after {update:,.0f}' if update else 'before the first'}"
 
 
 def _points(records: Sequence[Mapping[str, Any]], *keys: str) -> list[Point]:
@@ -177,15 +178,13 @@ def _line(curve: Curve, updates: Axis, scale: Axis) -> list[str]:
 
 
 def _legend(curves: Sequence[Curve]) -> list[str]:
-    """In the upper right corner, where curves that fall leave room."""
-    if not curves:
-        return []
-    x = WIDTH - 106
-    parts = [f'<rect x="{x}" y="6" width="100" height="{18 * len(curves) + 6}" fill="#ffffff" fill-opacity="0.85"/>']
-    for number, curve in enumerate(curves):
-        y = 23 + 18 * number
-        parts.append(f'<path class="curve" d="M{x + 6} {y - 4}h22" stroke="{curve.color}"{_dashed(curve)}/>')
-        parts.append(f'<text x="{x + 36}" y="{y}">{escape(curve.label)}</text>')
+    """Beside the panel's title, where no curve goes."""
+    widths = [28 + LETTER * len(curve.label) for curve in curves]
+    x, parts = WIDTH - sum(widths), list[str]()
+    for curve, width in zip(curves, widths, strict=True):
+        parts.append(f'<path class="curve" d="M{x:.1f} -16h18" stroke="{curve.color}"{_dashed(curve)}/>')
+        parts.append(f'<text x="{x + 22:.1f}" y="-12">{escape(curve.label)}</text>')
+        x += width
     return parts
 
 

@@ -47,15 +47,36 @@ def refuse_others(folder: Path, text: str) -> None:
         raise DataError(f"{folder}: is a file", hint="choose another name for the run")
     if (folder / RECIPE_FILE).is_file():
         there = (folder / RECIPE_FILE).read_text(encoding="utf-8", errors="backslashreplace")  # damaged: another one
-        before, now = there.splitlines(), text.splitlines()
-        changed = [line for line in now if line not in before] + [f"not {line}" for line in before if line not in now]
-        if there != text:
+        if changes := _changes(_settings(there), _settings(text)):
             raise DataError(
-                f"{folder}: holds a run of another recipe; now {', '.join(changed[:6])}",
+                f"{folder}: holds a run of another recipe: {', '.join(changes[:6])}",
                 hint="choose another name for the run, or give the recipe and settings it was started with",
             )
     elif folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise DataError(f"{folder}: exists and holds no training run", hint="choose another name for the run")
+
+
+def _settings(text: str) -> dict[str, str]:
+    """The lines of a recipe by the names of their settings, and any others as they are."""
+    found: dict[str, str] = {}
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = line.strip("[]") + "."
+        elif line:
+            name, equals, value = line.partition(" = ")
+            found[f"{section}{name}" if equals else line] = value
+    return found
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """What was changed that a run's results depend on. With a number of updates, minutes only end it, and may be more or fewer."""
+    by_updates = bool({"train.updates", "train.epochs"} & before.keys())
+    return [
+        f"{name} is {now.get(name, 'not given')} now and was {before.get(name, 'not given')}"
+        for name in dict.fromkeys([*now, *before])
+        if now.get(name) != before.get(name) and not (by_updates and name == "train.minutes")
+    ]
 
 
 def refuse_to_go_apart(folder: Path, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
@@ -74,8 +95,10 @@ def write_recipe(folder: Path, recipe: Recipe, ranks: Ranks) -> None:
     if ranks.first:
         for stray in [*folder.glob(f".{RECIPE_FILE}.*"), *folder.glob(f".{PLOT}.*")]:
             stray.unlink()
-        if not (folder / RECIPE_FILE).is_file():
+        text, begins = text_of(recipe), not (folder / RECIPE_FILE).is_file()
+        if begins or (folder / RECIPE_FILE).read_text(encoding="utf-8") != text:  # its minutes may be others
             with writing(folder), written_aside(folder / RECIPE_FILE) as aside:
-                aside.write_text(text_of(recipe), encoding="utf-8")
+                aside.write_text(text, encoding="utf-8")
+        if begins:
             with writing(folder):
                 update_run(folder)  # a run without a model yet

@@ -138,7 +138,8 @@ def _make_updates(session: Session, clock: Clock, checkpoints: Checkpoints, reco
     if session.updates is not None and session.progress.update < session.updates:
         of = f"{session.progress.update:,} of {session.updates:,} updates"
         records.note(
-            f"ended by train.minutes={session.recipe.train.minutes:g}, after {of}; minutes=none would make all of them"
+            f"ended by train.minutes={session.recipe.train.minutes:g}, after {of}; run the same command again with more minutes, "
+            "or minutes=none, to go on"
         )
 
 

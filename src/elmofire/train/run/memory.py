@@ -24,7 +24,6 @@ CONTEXT = 700 << 20  # bytes of a CUDA context with its libraries and kernels, w
 _OUTSIDE = 4 << 30  # bytes that graphs and libraries take at most
 _GRAPH = 40 << 20  # bytes of a captured graph of some hundred kernels, which it does not see either
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
-_ROUNDED = 1.5  # times the rows of an update that are too many to be the same update
 _ROWS = 128  # of the small batches
 EVALUATION_TOKENS = 8192  # that are read at once
 
@@ -92,7 +91,7 @@ def fit_in_memory(
     """
     given = before["parts"] if before else recipe.train.accumulate
     if given and not before:
-        _refuse_larger_updates(open_parts(1), open_parts(given), given, ranks.world)
+        _refuse_empty_parts(open_parts(1), given, ranks.world)
     if ranks.device.type != "cuda":
         if recipe.train.memory_gb is not None:
             raise RecipeError(
@@ -108,7 +107,8 @@ def fit_in_memory(
         needs.way(stream, n, graphs=graphs)
         for n in ([given] if given else _PARTS)
         for stream in [whole if n == 1 else open_parts(n)]
-        if given or _rows(stream, n) == _rows(whole, 1)  # parts of too few rows are filled up, and make updates larger
+        if given
+        or _rows(stream, n) == _rows(whole, 1)  # parts of too few rows are filled up, and compute nothing with them
         for graphs in (with_graphs if ranks.world == 1 else [False])
     )
     fit = next(ways)
@@ -176,16 +176,14 @@ def _rows(stream: Stream, parts: int) -> dict[int, int]:
     return {steps: rows * parts for steps, rows in stream.shapes()}
 
 
-def _refuse_larger_updates(whole: Stream, split: Stream, parts: int, world: int) -> None:
-    """Parts that would have to be filled up: rows are rounded without them too, but not by as much."""
-    before = _rows(whole, 1)
-    for steps, rows in _rows(split, parts).items():
-        if rows > _ROUNDED * before[steps]:
-            raise RecipeError(
-                f"`train.accumulate` is {parts}, but an update of {before[steps] * world:,} sentences or lanes of {steps} steps has too "
-                f"few for it: it would be one of {rows * world:,}, {steps * rows * world:,} tokens",
-                hint="fewer parts, or more train.batch_tokens",
-            )
+def _refuse_empty_parts(whole: Stream, parts: int, world: int) -> None:
+    """More parts than there is ever a row for."""
+    if parts * world > whole.most_rows:
+        shared = f" on each of {world} processes" if world > 1 else ""
+        raise RecipeError(
+            f"`train.accumulate` is {parts}{shared}, but an update has {whole.most_rows:,} sentences or lanes at most",
+            hint="fewer parts, or more train.batch_tokens",
+        )
 
 
 def _too_small(fit: Fit, rank: int | None, *, resumed: bool) -> RecipeError:

@@ -17,6 +17,7 @@ from elmofire.model.bilm import BiLM
 from elmofire.recipe import text_of
 from elmofire.text.characters import ByteAlphabet
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus, Split, digest
+from elmofire.train.corpus.report import is_by_frequency
 from elmofire.train.files.checkpoints import Checkpoint, Checkpoints
 from elmofire.train.run.memory import Moment, fit_in_memory
 from elmofire.train.run.ranks import Ranks
@@ -104,7 +105,7 @@ class Session:
             rank=self.ranks.rank,
             world=self.ranks.world,
             parts=parts,
-            row_multiple=max(GPU_ROWS // parts, 16) if self.ranks.device.type == "cuda" else 1,
+            row_multiple=GPU_ROWS if self.ranks.device.type == "cuda" else 1,
         )
 
     def made(self, update: Update) -> None:
@@ -214,7 +215,7 @@ def _check_start(weights: Weights, corpus: Corpus) -> None:
     if not weights.config.head or words is None or words.words != corpus.vocabulary.words:
         raise DataError(
             f"the model's head does not predict the words of {corpus.folder}",
-            hint=f"prepare the text with the model's own vocabulary; `elmofire finetune` does so anew when {corpus.folder} is removed",
+            hint=f"prepare the text with the model's own vocabulary; `finetune` does so anew when {corpus.folder} is removed",
         )
     if FORWARD not in weights.config.directions:
         raise DataError("the model reads backward alone; both directions are trained, or the forward one")
@@ -226,6 +227,12 @@ def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:
     if recipe.loss.softmax == "sampled" and 2 * recipe.loss.samples >= words:
         note = f"full softmax: the vocabulary has {words:,} words, fewer than twice the {recipe.loss.samples:,} to draw"
         return replace(recipe, loss=replace(recipe.loss, softmax="full")), [note]
+    if recipe.loss.softmax == "sampled" and not is_by_frequency(corpus.table["report"]["words"]):
+        raise RecipeError(
+            f"`loss.softmax` is 'sampled', which draws frequent words more often by their place in the vocabulary, but that of "
+            f"{corpus.folder} is not sorted by frequency",
+            hint="loss.softmax=full, or a corpus whose vocabulary was made from its text",
+        )
     return recipe, []
 
 

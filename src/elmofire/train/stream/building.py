@@ -54,9 +54,12 @@ class Builder:
         self._resets = resets
         self._scratch = threading.local()
 
-    def batch(self, plan: Plan, first: int, last: int) -> Batch:
-        """The rows of a plan from `first` to before `last`; cells that no segment covers read `<S>` and predict nothing."""
-        shape = (len(plan.segments), plan.steps, last - first)
+    def batch(self, plan: Plan, first: int, last: int, width: int) -> Batch:
+        """The rows of a plan from `first` to before `last`, filled up to `width`.
+
+        Cells that no segment covers read `<S>` and predict nothing.
+        """
+        shape = (len(plan.segments), plan.steps, width)
         inputs = np.full(shape, START_ID, np.int64)
         targets = np.full(shape, -1, np.int32)
         resets = np.zeros(shape, np.bool_) if self._resets else None
@@ -68,8 +71,8 @@ class Builder:
             elements = self._text.elements(sentences, offsets, counts + 1, backward=direction == 1)
             number = np.arange(int(counts.sum()))  # of a cell; a segment's have an element more than cells
             before = np.cumsum(counts) - counts
-            cell = columns * (last - first) + rows - first
-            cells = np.repeat(cell - before * (last - first), counts) + number * (last - first)
+            cell = columns * width + rows - first
+            cells = np.repeat(cell - before * width, counts) + number * width
             here = np.repeat(np.arange(len(rows)), counts) + number
             inputs[direction].reshape(-1)[cells] = elements.take(here)
             targets[direction].reshape(-1)[cells] = self._corpus.targets(elements.take(here + 1))

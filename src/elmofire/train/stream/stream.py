@@ -14,7 +14,9 @@ from elmofire.train.stream.reading import Reading
 from elmofire.train.stream.sentences import Sentences
 from elmofire.train.stream.text import Text
 
-LEAST_ROWS = 16  # of a part of sentences, where rows are rounded at all: the smallest tile of the kernels
+TILE = (
+    16  # rows: the smallest of the GPU's kernels; parts of sentences are filled up to it where rows are rounded at all
+)
 
 
 def open_stream(
@@ -30,9 +32,9 @@ def open_stream(
 ) -> "Stream":
     """Updates of a corpus's training text, or of another split, as this rank of a `world` of them sees them, each split into `parts`.
 
-    The rows of a part are a multiple of `row_multiple`, so that those of an update are one of `row_multiple * world * parts`; where that
-    would be more tokens than wanted, of a smaller one, and lanes are then as many as is wanted. Updates with as many rows are the same
-    whatever the numbers of ranks and parts. One direction is the forward one.
+    The rows of an update are a multiple of `row_multiple`; where that would be more tokens than wanted, of a smaller one, and lanes are
+    then as many as is wanted. Ranks and parts share them evenly and change nothing about them: rows that fill up a part are empty. One
+    direction is the forward one.
     """
     if not 0 <= rank < world:
         raise InputError(f"there is no rank {rank} among {world}")
@@ -57,11 +59,9 @@ class Stream:
     ) -> None:
         self._text = Text(corpus, split)
         reading = Sentences if recipe.data.reading == "sentences" else Lanes
-        multiple, least = row_multiple * world * parts, world * parts
         seed, tokens = recipe.train.seed, recipe.train.batch_tokens
-        if reading is Sentences:
-            least *= min(row_multiple, LEAST_ROWS)
-        self._reading: Reading = reading(self._text, recipe.data, seed, directions, tokens, multiple, least)
+        self._tile = min(row_multiple, TILE) if reading is Sentences else 1
+        self._reading: Reading = reading(self._text, recipe.data, seed, directions, tokens, row_multiple, self._tile)
         self._builder = Builder(corpus, self._text, resets=reading is Lanes and recipe.data.reset)
         self._rank, self._world, self._parts = rank, world, parts
         self._seed = seed
@@ -72,12 +72,17 @@ class Stream:
 
     def shapes(self) -> list[tuple[int, int]]:
         """All (steps, rows) that the parts of updates have, the most frequent first."""
-        return [(steps, rows // (self._world * self._parts)) for steps, rows in self._reading.shapes()]
+        return [(steps, self._rows_of_a_part(rows)) for steps, rows in self._reading.shapes()]
+
+    @property
+    def most_rows(self) -> int:
+        """Of an update, all ranks and parts."""
+        return max(rows for _, rows in self._reading.shapes())
 
     @property
     def carried_rows(self) -> int:
         """Of a part, at most, where the next update goes on with its state."""
-        return self._reading.carried_rows // (self._world * self._parts)
+        return self._rows_of_a_part(self._reading.carried_rows)
 
     def updates(self, position: dict[str, Any] | None = None) -> Iterator[Update]:
         """Updates from the start, or after the one that has this position, without end."""
@@ -114,6 +119,14 @@ class Stream:
         return most
 
     def _batches(self, plan: Plan) -> list[Batch]:
-        rows = plan.rows // (self._world * self._parts)
-        firsts = (rows * (self._rank * self._parts + part) for part in range(self._parts))
-        return [self._builder.batch(plan, first, first + rows) for first in firsts]
+        shares, rows = self._world * self._parts, self._rows_of_a_part(plan.rows)
+        mine = range(self._rank * self._parts, (self._rank + 1) * self._parts)
+        return [
+            self._builder.batch(plan, share * plan.rows // shares, (share + 1) * plan.rows // shares, rows)
+            for share in mine
+        ]
+
+    def _rows_of_a_part(self, rows: int) -> int:
+        """The same for all parts of an update, so that they have one shape; those with fewer are filled up."""
+        shares = self._world * self._parts
+        return rows if shares == 1 else self._tile * -(-rows // (shares * self._tile))

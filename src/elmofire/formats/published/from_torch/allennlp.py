@@ -18,7 +18,7 @@ import numpy as np
 
 from elmofire.errors import ModelError, RecipeError
 from elmofire.formats.config import MOST, BilmConfig, EncoderConfig
-from elmofire.formats.files import json_object, read_json_object
+from elmofire.formats.files import json_object, most_unpacked, read_json_object
 from elmofire.formats.published.from_torch.pickles import StateDict, read_state_dict
 from elmofire.formats.published.from_torch.state_dicts import ModuleArrays, ModuleNames, in_full
 from elmofire.formats.published.options_2018 import Options
@@ -30,8 +30,6 @@ WEIGHTS = "weights.th"
 _ELMO = "_elmo_lstm._token_embedder._char_embedding_weights"
 _WORD_CACHE = "_elmo_lstm._word_embedding.weight"  # vectors of a fixed vocabulary: they follow from the rest
 _MOST_MEMBERS, _MOST_ELMOS = 10_000, 100
-# Weights hardly compress, so an archive that unpacks to much more than it is is no honest one.
-_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 _LONGEST_READ = 32 << 20  # at a time: tarfile reads a header as long as it says it is
 _LONGEST_OPTIONS = 1 << 20
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError)
@@ -200,7 +198,7 @@ def _read_archive(path: Path) -> tuple[StateDict, Options | None]:
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """What an archive holds, one after the other."""
-    limit = _ALWAYS_ALLOWED + _EXPANSION * path.stat().st_size
+    limit = most_unpacked(path.stat().st_size)
     with gzip.open(path) as unpacked:
         archive = tarfile.open(fileobj=cast("BinaryIO", _Limited(unpacked, limit, path)), mode="r:")  # noqa: SIM115
         for number, member in enumerate(archive):

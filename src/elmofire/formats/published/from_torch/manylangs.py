@@ -21,7 +21,7 @@ from elmofire.formats.weights import Source, Weights
 from elmofire.recipe import build, named, shown
 from elmofire.text.characters import CodePointAlphabet
 from elmofire.text.tokenizers import TokenizerInfo
-from elmofire.text.vocabulary import Vocabulary
+from elmofire.text.vocabulary import BLANK, Vocabulary
 
 CONFIG, ENCODER, TOKEN_EMBEDDER, CLASSIFIER = "config.json", "encoder.pkl", "token_embedder.pkl", "classifier.pkl"
 CHARACTERS, WORDS = "char.dic", "word.dic"
@@ -39,7 +39,6 @@ _HEADS = (("hidden2tag.weight", "hidden2tag.bias"), ("column_emb.weight", "colum
 
 _LARGEST_TEXT = 128 << 20  # bytes of a dictionary or a config
 _LISTED = 8  # wrong lines of a dictionary that an error names
-_BLANK = "\u3000"  # what a dictionary's line without a symbol stands for: the others are lost when the line is stripped
 _DAMAGE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
 # What came with their package: two names for the same network, which is that of the published models.
@@ -282,7 +281,8 @@ def _symbols(content: bytes, where: str) -> list[str]:
     problems: list[str] = []
     for number, line in enumerate(lines, 1):
         parts = line.strip().split("\t")
-        symbol, count = (_BLANK, *parts) if len(parts) == 1 else (parts[0], parts[-1])
+        # The blank, where stripping the line has taken the symbol.
+        symbol, count = (BLANK, *parts) if len(parts) == 1 else (parts[0], parts[-1])
         place = int(count) if count.isascii() and count.isdecimal() and len(count) < 10 else len(lines)
         if len(parts) > 2 or place >= len(lines):
             problems.append(
@@ -290,7 +290,7 @@ def _symbols(content: bytes, where: str) -> list[str]:
             )
         elif symbols[place] is not None:
             problems.append(f"line {number} has the id {place}, which {shown(symbols[place])} has already")
-        elif symbol in seen and symbol != _BLANK:
+        elif symbol in seen and symbol != BLANK:
             problems.append(f"line {number} has {shown(symbol)}, which stands there already")
         else:
             symbols[place] = symbol

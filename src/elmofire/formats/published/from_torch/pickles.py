@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmofire.errors import ModelError
+from elmofire.formats.files import most_unpacked
 from elmofire.formats.published.from_torch.unpickling import LONGEST, Pickle, Storage, Tensor
 from elmofire.formats.tensors import bfloat16_to_float32
 from elmofire.recipe import named, shown
@@ -25,8 +26,6 @@ from elmofire.recipe import named, shown
 Bytes = NDArray[np.uint8]
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-# Weights hardly compress, so a zip that claims much more than it holds is no honest one.
-_EXPANSION, _ALWAYS_ALLOWED = 50, 16 << 20
 _CHUNK = 1 << 20  # bytes of a stream that are copied at a time
 _DAMAGE = (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OverflowError, struct.error)
 
@@ -147,7 +146,7 @@ def _zip_layout(data: _File, where: str) -> _Layout:
     archive = zipfile.ZipFile(cast("BinaryIO", data))
     members = {info.filename: info for info in archive.infolist()}
     claimed = sum(info.file_size for info in members.values())
-    if claimed > _ALWAYS_ALLOWED + _EXPANSION * len(data):
+    if claimed > most_unpacked(len(data)):
         raise ModelError(f"{where}: its members claim {claimed:,} bytes, but the file has {len(data):,}")
     pickles = [name for name in members if name == "data.pkl" or (name.count("/") == 1 and name.endswith("/data.pkl"))]
     if len(pickles) != 1:

@@ -18,14 +18,14 @@ from typing import IO, Any, TypeVar
 
 Result = TypeVar("Result")
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from elmofire.train.workers import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from elmofire.train.processes import serve; serve()"
 
 
-class Workers:
+class Processes:
     """So many processes, by default one a core; with one, everything runs right here.
 
-    >>> with Workers(1) as workers:
-    ...     list(workers.map(len, [("ab",), ("c",)]))
+    >>> with Processes(1) as processes:
+    ...     list(processes.map(len, [("ab",), ("c",)]))
     [2, 1]
     """
 
@@ -37,7 +37,7 @@ class Workers:
         self._started: list[subprocess.Popen[bytes]] = []
         self._threads: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "Processes":
         if self.count > 1:
             self._threads = ThreadPoolExecutor(self.count, initializer=_survive_closed_pipes)
             command = [sys.executable, "-c", _PROGRAM.format(path=sys.path)]
