@@ -253,7 +253,7 @@ def engine_profile() -> list[list[str]]:
 
 
 def clipped_gradients() -> list[list[str]]:
-    rows = [["regime", "held against", "outputs", "gradient of the inputs", "largest gradient"]]
+    rows = [["regime", "compared with", "outputs", "gradient of the inputs", "largest gradient"]]
     for record in newest("clipped_gradients", "regime", "reference"):
         figures = [f"{record[key]:.1e}" for key in ("outputs", "d inputs", "largest gradient")]
         rows.append([record["regime"], record["reference"], *figures])
@@ -264,7 +264,7 @@ def prepare() -> list[list[str]]:
     rows = [["94 million tokens of English, two cores", "minutes", "of processor time", "memory, GB"]]
     for record in newest("prepare", "step", "run"):
         if record["step"] == "prepare":
-            source = "`.txt.bz3`, most of the memory bzip3's" if record["compressed"] else "`.txt`"
+            source = "`.txt.bz3`, most of the memory is bzip3's" if record["compressed"] else "`.txt`"
             figures = [record["minutes"], record["processor_minutes"], record["peak_mb"] / 1000]
             again = ", again" if record["run"] == "second" else ""
             rows.append([f"from {source}{again}", *[f"{figure:.1f}" for figure in figures]])

@@ -140,7 +140,7 @@ def test_figures_in_the_text_are_those_of_the_record():
     assert f"{tokens / 1e6:.0f} million words" in words
     assert f"there are {types / 1e6:.1f} million different ones" in words
     assert 0.19 < float(rows["train"][-1].rstrip("%")) / 100 < 0.21  # a fifth of the text
-    assert f"That {rows['long'][2]} of {tokens / 1e6:.0f} million words are longer" in words
+    assert f"{rows['long'][2]} of {tokens / 1e6:.0f} million words is negligible" in words
     assert rows["vocabulary"][1] in words
 
 

@@ -49,10 +49,10 @@ Lists of tokens are taken as they are, and should be split likewise. Every word 
 as input; the vocabulary is what the language model predicts."""
 TRAINING_TEXT = """## Text
 
-- **English Wikipedia, 2015**: 20,294 articles of an extract that was published in May 2015; mostly its oldest articles, on central
-  topics. Lists, tables, formulas, references and headings are gone.
-- **362 English books published in 1929 or earlier**, about a third of the words: novels, stories, essays, science and history of the 19th
-  and early 20th century, translations among them; verse, plays and notes are gone.
+- **English Wikipedia, 2015**: 20,294 articles of an extract that was published in May 2015 (by WikiExtractor, in the history of the
+  repository jason-feng/wikiVisual on GitHub); mostly its oldest articles, on central topics. Lists, tables, formulas, references and headings are gone.
+- **362 English books published in 1929 or earlier**, about a third of the words, from mlschmitt/classic-books-markdown on GitHub: novels,
+  stories, essays, science and history of the 19th and early 20th century, translations among them; verse, plays and notes are gone.
 
 Articles on which SQuAD's questions are asked are left out, and so are paragraphs that share 13 successive words with the development or
 test text of CoNLL-2003, UD English EWT, SST, SNLI, LingNLI, LitBank, OntoGUM, SQuAD, QAMR, PolicyQA or the all-words WSD sets, or with the
@@ -77,6 +77,7 @@ place, and as a small biLM to try things with or to go on training. It runs on a
   hold views of women, races, classes, colonies and religions, and words for people, that are offensive now. Vectors and substitutes
   show them. Do not let it decide about people unchecked.
 - Not for generating text: it is small, knows one sentence at a time, and has no notion of what is true.
+- It has not been compared with the published models, which are up to seven times as large and were trained on eight times as much text.
 - Compare vectors only within this model."""
 LICENSES = """## Licenses
 
@@ -113,8 +114,8 @@ def text(weights: Weights) -> str:
             ", ".join(f"{key.removeprefix(kind)} ({done[key]:,})" for key in sorted(done) if key.startswith(kind))
             for kind in ("dropped: ", "mended: ")
         )
-        told = f"Of {done['paragraphs']:,} paragraphs, these were left out for extraction damage"
-        parts.append(f"{told}: {dropped}. Mended in others: {mended}.")
+        told = f"Of {done['paragraphs']:,} paragraphs, some were left out as damaged by extraction"
+        parts.append(f"{told}: {dropped}. Damage mended in others: {mended}.")
     if splits := split_sizes():
         rows = [[name, f"{split['sentences']:,}", f"{split['tokens']:,}"] for name, split in splits.items()]
         parts.append(table(["split, by document", "sentences", "tokens"], rows))

@@ -174,7 +174,7 @@ class TestCard:
         made = card.card(weights)
         assert headings(made) == [*SECTIONS, "Uses and limits", "Licenses"]
         assert "Of 1,000 paragraphs" in made
-        assert "formulas (3). Mended in others: As of (4)." in made
+        assert "formulas (3). Damage mended in others: As of (4)." in made
         assert rows(made, "| train") == [["train", "1,000", "25,000"]]
         assert "10.5 minutes" in made
         assert "among 2 short runs" in made

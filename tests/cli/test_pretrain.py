@@ -209,6 +209,7 @@ def test_the_four_lines_of_the_page_run_as_they_stand(tmp_path):
     (block,) = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(block.splitlines()) == 4
     (tmp_path / "text.txt").write_text("\n\n".join(f"{line} {number}" for number, line in enumerate(LINES * 4)) + "\n")
+    (tmp_path / "other.txt").write_text("\n".join(LINES) + "\n")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(["bash", "-e", "-c", block], cwd=tmp_path, capture_output=True, text=True, env=environment)

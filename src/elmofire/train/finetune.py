@@ -280,7 +280,7 @@ def _prepared(
     try:
         corpus = prepare(texts, folder, tokenizer=tokenizer, progress=progress, **settings)
     except ElmofireError as error:
-        # Where there are parts, the same line again goes on with them, and with this file.
+        # Where there are parts, the same command again goes on with them, and with this file.
         if not Path(f"{folder}.parts").exists():
             file.unlink(missing_ok=True)
         if isinstance(error, TooFewDocuments):

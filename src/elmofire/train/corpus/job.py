@@ -221,7 +221,7 @@ class Job:
         """
         write_table(self.corpus_folder, table)
         if self._manifest() != (self.parts / "manifest.json").read_text():
-            raise DataError("a file has changed while it was read", hint="the same line again reads everything anew")
+            raise DataError("a file has changed while it was read", hint="the same command again reads everything anew")
         if self.output.exists():
             self.output.rmdir()  # it was empty
         self.corpus_folder.rename(self.output)

@@ -166,7 +166,7 @@ def shortage_told(device: torch.device) -> Iterator[None]:
             had = f": this run had {taken / 1e9:.1f} of {total / 1e9:.1f} GB"
         raise RecipeError(
             f"the memory of {device} has run out{had}",
-            hint="a smaller model or vocabulary, or less train.memory_gb than other programs leave; the same line again goes on from "
+            hint="a smaller model or vocabulary, or less train.memory_gb than other programs leave; the same command resumes from "
             "the last checkpoint",
         ) from None
 

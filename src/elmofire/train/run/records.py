@@ -160,7 +160,7 @@ def writing(folder: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{folder}: cannot be written: {getattr(error, 'strerror', None) or error}",
-            hint="what was saved before is whole: with that mended, the same line again goes on from there",
+            hint="what was saved before is whole: with that mended, the same command resumes from there",
         ) from error
 
 
