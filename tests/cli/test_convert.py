@@ -142,7 +142,7 @@ def test_mixes_that_have_no_place_are_spoken_of(tmp_path):
     assert "a learned mix" in kept.stdout
     lost = run(tmp_path / "model", tmp_path / "hdf5", "--to", "hdf5")
     assert lost.returncode == 0
-    assert lost.stderr == "note: left out, as the hdf5 format has no place for it: the learned mixes\n"
+    assert lost.stderr == "note: left out, as the hdf5 format cannot hold them: the learned mixes\n"
 
 
 def test_a_tokenizer_and_a_training_record_that_have_no_place_are_spoken_of(tmp_path):

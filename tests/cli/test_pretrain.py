@@ -301,6 +301,25 @@ def test_evaluations_that_are_to_come_count_in_the_time_left_once_one_was_measur
     assert train_line(TRAIN, without, {"clock": {"seconds": 60.0}}).split(" · ")[1] == "3:56 left"
 
 
+def test_a_run_that_goes_on_with_other_minutes_says_what_is_left_of_these(capsys, tmp_path):
+    lines = RunLines(str(tmp_path / "run"), quiet=False)
+    lines({**START, "minutes": 1.0})
+    lines(TRAIN)
+    lines({"update": 1_200, "kind": "resumed", "updates": 4_800, "minutes": None})
+    lines(TRAIN)
+    lines({"update": 1_200, "kind": "resumed", "updates": 4_800, "minutes": 2.0})
+    lines(TRAIN)
+    said = [line.split(" · ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
+    assert said == ["0:00 left", "2:56 left", "1:00 left"]
+
+
+def test_the_home_folder_is_known_by_its_sign(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/log.jsonl").write_text(json.dumps(START) + "\n")
+    assert RunLines("~/run", quiet=False)._start == START
+
+
 def test_that_it_evaluates_is_said_with_how_long_the_last_one_took(capsys, tmp_path):
     lines = RunLines(str(tmp_path / "run"), quiet=False)
     found = {"kind": "evaluation", "forward": 2.0, "mean": 2.0, "unknown": 0.0, "best": False, "clock": {"seconds": 75}}

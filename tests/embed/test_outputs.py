@@ -66,6 +66,13 @@ def test_the_output_may_be_text_or_a_path_and_begin_at_home(elmo, tmp_path, monk
     assert sorted(file.name for file in tmp_path.iterdir()) == [f"{name}.{suffix}" for name in "abc"]
 
 
+@pytest.mark.parametrize("bare", ["Why?", b"Why?"])
+def test_one_string_in_place_of_sentences_is_not_taken_letter_by_letter(elmo, tmp_path, bare):
+    with pytest.raises(InputError, match="one string was given"):
+        embed_to_file(elmo, bare, tmp_path / "v.npz")
+    assert not list(tmp_path.iterdir())
+
+
 def test_hdf5_is_laid_out_as_allennlp_did(elmo, tmp_path):
     embed_to_file(elmo, SENTENCES[:4], tmp_path / "v.hdf5", layers="all")
     with h5py.File(tmp_path / "v.hdf5") as file:

@@ -37,7 +37,11 @@ def hub(tmp_path, monkeypatch):
     module = types.ModuleType("huggingface_hub")
     module.__spec__ = types.SimpleNamespace(name="huggingface_hub")
     module.snapshot_download = snapshot_download
-    module.utils = types.SimpleNamespace(disable_progress_bars=lambda: calls.append("no progress bars"))
+    module.utils = types.SimpleNamespace(
+        are_progress_bars_disabled=lambda: False,
+        disable_progress_bars=lambda: calls.append("no progress bars"),
+        enable_progress_bars=lambda: calls.append("progress bars"),
+    )
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     return calls
 
@@ -54,9 +58,17 @@ def test_a_repository_loads_and_only_our_files_are_asked_for(hub, name):
     assert hub == [("owner/tiny", LAYOUT, False)]
 
 
-def test_quiet_reaches_the_hubs_own_progress_bars(hub):
+def test_quiet_reaches_the_hubs_own_progress_bars_and_gives_them_back(hub, monkeypatch):
     load_weights("hf:owner/tiny", quiet=True)
-    assert hub == ["no progress bars", ("owner/tiny", LAYOUT, False)]
+    assert hub == ["no progress bars", ("owner/tiny", LAYOUT, False), "progress bars"]
+    hub.clear()
+    with pytest.raises(ModelError):
+        load_weights("hf:owner/missing", quiet=True)
+    assert hub[-1] == "progress bars"
+    hub.clear()
+    monkeypatch.setattr(sys.modules["huggingface_hub"].utils, "are_progress_bars_disabled", lambda: True)
+    load_weights("hf:owner/tiny", quiet=True)
+    assert hub == [("owner/tiny", LAYOUT, False)]
 
 
 def test_offline_only_local_files_are_asked_for(hub, monkeypatch):

@@ -127,14 +127,20 @@ def test_one_path_in_place_of_a_list_is_not_taken_letter_by_letter(tmp_path, nam
         ({"zzz": 1}, "unknown setting `zzz`, the known ones are language, pretokenized,"),
         ({"documnets": "files", "uniqe": ""}, "`documents`?; unknown setting `uniqe`, did you mean `unique`?"),
         ({"min_count": "2"}, "min_count is '2', but should be of type int"),
+        ({"min_count": 0}, "min_count is 0, but should be at least 1"),
+        ({"held_out": True}, "held_out is True, but should be of type float | int"),
+        ({"vocabulary": True}, "vocabulary is True, but should be of type int | str"),
+        ({"processes": 0}, "processes is 0, but should be at least 1"),
+        ({"texts": [b"text.txt"]}, "the path b'text.txt' is given as bytes, but should be text"),
         ({"vocabulary": 1e5}, "vocabulary is 100000.0, but should be of type int | str"),
         ({"unique": None, "held_out": "1%"}, "unique is None, but should be of type str; held_out is '1%'"),
     ],
 )
 def test_settings_that_are_none_or_of_another_type_are_named_all_at_once(tmp_path, wanted, message):
     (tmp_path / "text.txt").write_text("fine\n")
+    given = {"texts": [tmp_path / "text.txt"], "processes": 1, **wanted}
     with pytest.raises(InputError, match=re.escape(message)):
-        prepare([tmp_path / "text.txt"], tmp_path / "corpus", processes=1, progress=never, **wanted)
+        prepare(output=tmp_path / "corpus", progress=never, **given)
     assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
 
 

@@ -270,12 +270,47 @@ def test_a_data_set_of_the_hub_is_read_row_by_row(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["datasets"], "load_dataset", lambda *_, **__: broken_off())
     with pytest.raises(InputError, match="hf:owner/name#body: cannot be read on after 1 rows: reset by peer"):
         prepare(["hf:owner/name#body"], tmp_path / "other", processes=1)
+    assert not (tmp_path / "other.parts").exists()  # nothing was done yet
     monkeypatch.setattr(sys.modules["datasets"], "load_dataset", load_dataset)
     with pytest.raises(InputError, match="no text in column 'text'"):
         prepare(["hf:owner/name"], tmp_path / "other", processes=1)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="pip install datasets"):
         prepare(["hf:owner/name"], tmp_path / "other", processes=1)
+
+
+def test_what_was_prepared_of_a_data_set_outlives_a_broken_network(tmp_path, monkeypatch):
+    body = "one two three\n" * 100_000
+
+    def rows(fails):
+        for number in range(5):
+            if fails and number == 4:
+                raise ConnectionError("reset by peer")
+            yield {"text": f"{body}{number}\n"}
+
+    def prepared(folder, *, fails=False, refused=False):
+        def load_dataset(*_, **__):
+            if refused:
+                raise ConnectionError("no route")
+            return rows(fails)
+
+        monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+        return prepare(["hf:owner/name"], tmp_path / folder, pretokenized=True, processes=1)
+
+    with pytest.raises(InputError, match="after 4 rows: reset by peer\nhint: run the same command again to resume"):
+        prepared("broken", fails=True)
+    with pytest.raises(InputError, match="cannot be loaded: no route"):
+        prepared("broken", refused=True)
+    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "broken.parts/blocks").rglob("*")}
+    with pytest.raises(InputError, match="after 4 rows"):
+        prepared("broken", fails=True)
+    assert made
+    assert made == {file: file.stat().st_mtime_ns for file in (tmp_path / "broken.parts/blocks").rglob("*")}
+    resumed, whole = prepared("broken"), prepared("whole")
+    assert [file.read_bytes() for file in sorted(resumed.folder.rglob("*.npy"))] == [
+        file.read_bytes() for file in sorted(whole.folder.rglob("*.npy"))
+    ]
+    assert resumed.train.tokens == whole.train.tokens == 5 * 300_001
 
 
 def test_a_given_vocabulary_keeps_its_order(tmp_path):

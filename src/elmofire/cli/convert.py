@@ -42,7 +42,7 @@ def convert(
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
     }
     if target == "hdf5" and (lost := _beyond_hdf5(weights)):
-        click.echo(f"note: left out, as the hdf5 format has no place for it: {', '.join(lost)}", err=True)
+        click.echo(f"note: left out, as the hdf5 format cannot hold them: {', '.join(lost)}", err=True)
     if as_json:
         click.echo(json.dumps({"read": read, "written": written}))
         return
@@ -54,14 +54,15 @@ def _beyond_hdf5(weights: "Weights") -> list[str]:
     """What files of 2018's format will not say of a model."""
     from elmofire.formats.weights import ENGLISH
 
-    tokenizer = weights.tokenizer
-    lost = {
-        f"the tokenizer ({tokenizer.name} {tokenizer.version}, {tokenizer.language})": tokenizer
-        != ENGLISH,  # as they are read
-        "the training record": bool(weights.training),
-        "the learned mixes": bool(weights.mixes),
-    }
-    return [name for name, is_lost in lost.items() if is_lost]
+    lost: list[str] = []
+    if weights.tokenizer != ENGLISH:  # by which they are read
+        tokenizer = weights.tokenizer
+        lost.append(f"the tokenizer ({tokenizer.name} {tokenizer.version}, {tokenizer.language})")
+    if weights.training:
+        lost.append("the training record")
+    if weights.mixes:
+        lost.append("the learned mixes")
+    return lost
 
 
 def _described(weights: "Weights", model: str) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def embed(
     if output is not None:
         from elmofire.embed.outputs import check_layout
 
+        output = str(Path(output).expanduser())  # shells leave the ~ of --output=~/out.hdf5 to the program
         check_layout(Path(output), layout)
     weights = load_model(model, options=options, quiet=quiet)
     elmo = Embedder(weights, device=device, precision=precision, threads=threads)

@@ -51,8 +51,7 @@ def perplexity(
     """
     from elmofire.cli.progress import Progress
 
-    given = files or ("-",)
-    inputs = Inputs(given, input_format, pretokenized=pretokenized, sentences=sentences, blank_lines=False)
+    inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences, blank_lines=False)
     lm = load(quiet=quiet)
     progress = Progress(total=inputs.expected, quiet=quiet)
     try:

@@ -38,7 +38,7 @@ class RunLines:
 
     def __init__(self, run: str, *, quiet: bool) -> None:
         self.first = os.environ.get("RANK", "0") == "0"
-        self._run = Path(run)
+        self._run = Path(run).expanduser()  # shells leave the ~ of --output=~/run to the program
         self._line = MovingLine(quiet=quiet or not self.first)
         self._start, self._evaluation = _told_before(self._run)
         self._figures = ""  # of the last line
@@ -50,6 +50,11 @@ class RunLines:
                 self._start, self._evaluation = record, None
                 self.say(*start_lines(record))
             case "resumed":
+                now = {
+                    "updates": record["updates"],
+                    "minutes": record["minutes"],
+                }  # minutes may be others than at the start
+                self._start = {**(self._start or {}), **now}
                 self.say(f"{self._run}: going on after update {record['update']:,}")
             case "ended":
                 self.say(f"{self._run}: had ended already, after update {record['update']:,}")

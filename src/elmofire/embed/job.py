@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,7 +91,7 @@ def embed_to_file(
             if done and progress:
                 progress(done, 0)
             # Each piece is cut and computed as if it were the only one, so that an interruption cannot change a bit of the rest.
-            remaining = token_lists(islice(sentences, done, None), elmo.words)
+            remaining = token_lists(sentences, elmo.words, skip=done)
             pieces = gathered(remaining, lambda tokens: len(tokens) + 2, _PIECE_TOKENS)
             for tokens, pools in elmo.pool_by_pool(pieces, selection, boundaries=boundaries):
                 parts.add(tokens, [len(found) + 2 * boundaries for found in tokens], row, _told(pools, progress))

@@ -1,7 +1,7 @@
 """What callers may hand in as sentences: token lists, or strings, but not a mixture, and not one bare string."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ _AT_ONCE = 8192  # of a long sentence's tokens
 Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence of strings, too
 
 
-def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> "Iterator[Tokens]":
-    """Token lists as they are, unless they are long; strings through `tokenize`."""
+def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]], *, skip: int = 0) -> "Iterator[Tokens]":
+    """Token lists as they are, unless they are long; strings through `tokenize`. The first `skip` sentences are left out."""
     if isinstance(sentences, str | bytes):
         raise InputError(
             "one string was given where a list of sentences belongs", hint='put it in a list: ["A sentence."]'
@@ -30,14 +30,13 @@ def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]]) -> "
         raise InputError(
             f"sentences should be a list of token lists or of strings, not {type(sentences).__name__}"
         ) from None
-    return _checked(items, tokenize)
+    return _checked(islice(items, skip, None), tokenize, skip)
 
 
 def _checked(
-    items: Iterator[Sequence[str] | Sequence[Token] | str], tokenize: Callable[[str], list[str]]
+    items: Iterator[Sequence[str] | Sequence[Token] | str], tokenize: Callable[[str], list[str]], number: int
 ) -> "Iterator[Tokens]":
     kind: type | None = None
-    number = 0
     for sentence in items:
         found = str if isinstance(sentence, str) else list
         kind = kind or found
@@ -51,7 +50,7 @@ def _checked(
             tokens = LongSentence(tokens)
         del sentence  # a long one would stay in memory until the next is asked for
         yield tokens
-        number += 1  # noqa: SIM113 - `enumerate` would keep the sentence too
+        number += 1  # by hand, since `enumerate` would keep the sentence too
 
 
 def _check_tokens(tokens: list[str], number: int) -> None:

@@ -112,9 +112,10 @@ def _from_hub(repository: str, *, quiet: bool) -> Path:
         from huggingface_hub import snapshot_download, utils  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingExtra("loading from the Hugging Face hub", "hub") from None
-    if quiet:
-        utils.disable_progress_bars()
     layout = [native.CONFIG, native.TENSORS, native.VOCABULARY, native.CHARACTERS, native.CARD]
+    silenced = quiet and not utils.are_progress_bars_disabled()  # a switch of the whole program
+    if silenced:
+        utils.disable_progress_bars()
     try:
         folder = Path(snapshot_download(repository, allow_patterns=layout, local_files_only=offline()))
     except (OSError, ValueError) as error:  # what its errors are kinds of
@@ -122,6 +123,9 @@ def _from_hub(repository: str, *, quiet: bool) -> Path:
             f"hf:{repository}: cannot be fetched: {str(error).strip()}",
             hint="check the name, the network and, for a private repository, `hf auth login`",
         ) from None
+    finally:
+        if silenced:
+            utils.enable_progress_bars()
     if not (folder / native.CONFIG).is_file():
         raise ModelError(f"hf:{repository}: holds no {native.CONFIG}, so no model in elmofire's layout")
     return folder

@@ -65,6 +65,8 @@ def read_sentences(
 
 def home_expanded(path: str | os.PathLike[str]) -> str:
     """A path as text: `~` in full, as a shell has it, and all else as it was written."""
+    if isinstance(path, bytes):
+        raise InputError(f"the path {path!r} is given as bytes, but should be text", hint="os.fsdecode(path)")
     return os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a Path's own writes `./a` as `a`, and fails at ~nobody)
 
 

@@ -16,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import IO, Any, TypeVar
 
+from elmofire.engine.workers import usable_cores
+
 Result = TypeVar("Result")
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from elmofire.train.processes import serve; serve()"
@@ -30,8 +32,6 @@ class Processes:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        from elmofire.engine.workers import usable_cores  # not in the children, which should start quickly
-
         self.count = count or usable_cores()
         self._idle: queue.Queue[subprocess.Popen[bytes]] = queue.Queue()
         self._started: list[subprocess.Popen[bytes]] = []

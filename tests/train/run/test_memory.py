@@ -11,6 +11,7 @@ from train.run.small_runs import RECIPES
 
 from elmofire.errors import RecipeError
 from elmofire.train.corpus.reader import Corpus
+from elmofire.train.files.log import read_log
 from elmofire.train.recipes import find_recipe
 from elmofire.train.run import memory
 from elmofire.train.run.memory import CONTEXT, Fit, fit_in_memory
@@ -87,6 +88,44 @@ def test_parts_that_would_be_filled_up_are_not_taken(corpus, free):
     free(40 * 64 * CELL // 4 - CELL)
     with pytest.raises(RecipeError, match=r"about 1.4 GB are needed, with updates in 4 parts, but there are 1.4 GB\n"):
         fit(corpus, SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("world", "tokens", "tried"),
+    [
+        (1, 2560, [1, 2, 4]),
+        (3, 2560, [1, 2]),
+        (3, 10_240, [1, 2, 4, 8]),
+        (8, 10_240, [1, 2]),
+        (8, 40_960, [1, 2, 4, 8]),
+    ],
+)
+def test_several_ranks_split_updates_too_as_far_as_parts_get_smaller(corpus, free, world, tokens, tried):
+    """Also where ranks and parts do not divide the rows: the rest of a tile is empty."""
+    recipe = replace(SENTENCES, train=replace(SENTENCES.train, batch_tokens=tokens))
+    streams = opened(corpus, recipe, AmongOthers(0, world, CUDA))
+    for parts in tried:
+        ((steps, rows),) = streams(parts).shapes()
+        free(steps * rows * CELL)
+        assert fit(corpus, recipe, AmongOthers(0, world, CUDA)).parts == parts
+        free(steps * rows * CELL - CELL)
+    with pytest.raises(RecipeError, match=f"with updates in {tried[-1]} parts"):
+        fit(corpus, recipe, AmongOthers(0, world, CUDA))
+
+
+def test_how_much_is_computed_in_vain_is_known(corpus):
+    streams = opened(corpus, SENTENCES, ALONE)
+    assert [streams(parts).computed for parts in (1, 3, 4, 8, 64)] == [1, 96 / 64, 1, 2, 16]
+
+
+@pytest.mark.parametrize(("parts", "told"), [(1, False), (7, True)])
+def test_a_run_that_computes_much_in_vain_says_so(corpus, tmp_path, parts, told):
+    """Of 8 rows, 7 parts have two each."""
+    train = replace(RECIPES["sentences"].train, updates=1, accumulate=parts)
+    small_runs.train(corpus, tmp_path, replace(RECIPES["sentences"], data=DataSettings(lengths=(12,)), train=train))
+    notes = [record["text"] for record in read_log(tmp_path) if record["kind"] == "note"]
+    said = "1.8 times the tokens of an update are computed, as 7 parts are filled up with empty rows"
+    assert (said in notes) == told
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

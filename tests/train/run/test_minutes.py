@@ -61,6 +61,23 @@ def test_a_run_that_minutes_have_ended_goes_on_with_more_of_them(corpus, tmp_pat
         )
 
 
+def test_an_evaluation_that_only_minutes_have_made_changes_no_rate(corpus, tmp_path):
+    """The schedule that evaluations decide halves the rate after each one here but the first."""
+    train = replace(RECIPES["averaged"].train, updates=30, log_every=1, evaluate_every=10)
+    whole, ended = (replace(RECIPES["averaged"], train=replace(train, minutes=n)) for n in (None, 16 / 60))
+    small_runs.train(corpus, tmp_path / "whole", whole)
+    small_runs.train(corpus, tmp_path / "run", ended)
+    (last,) = [record["update"] for record in read_log(tmp_path / "run") if record["kind"] == "evaluation"][-1:]
+    assert last % 10
+    small_runs.train(corpus, tmp_path / "run", whole)
+    rates = [
+        {record["update"]: record["rate"] for record in read_log(tmp_path / name) if record["kind"] == "train"}
+        for name in ("whole", "run")
+    ]
+    assert rates[0] == rates[1]
+    assert rates[0][30] == rates[0][5] / 2
+
+
 def test_the_time_of_all_sittings_counts(corpus, tmp_path):
     recipe = replace(RECIPES["sentences"], train=TrainSettings(minutes=1.0, batch_tokens=96, log_every=1))
     interrupted_at(4, corpus, tmp_path, recipe)

@@ -44,8 +44,14 @@ def test_words_that_are_not_by_frequency_are_not_sampled(corpus):
     recipe = RECIPES["sentences-sampled"]
     assert suited(recipe, opened)[0].loss.softmax == "sampled"
     opened.table["report"]["words"] |= {"vocabulary_order": 0.18, "vocabulary_seen": 5000}
-    with pytest.raises(RecipeError, match=r"not sorted by frequency\nhint: loss.softmax=full, or"):
+    with pytest.raises(
+        RecipeError, match=r"not sorted by the words' frequency in its text\nhint: loss.softmax=full, or"
+    ):
         suited(recipe, opened)
+    assert suited(recipe, opened, fine_tuned=True) == (
+        recipe,
+        [],
+    )  # its words are those of the model, whatever the text
     full = replace(recipe, loss=replace(recipe.loss, softmax="full"))
     assert suited(full, opened) == (full, [])
 

@@ -18,7 +18,7 @@ from elmofire.text.tokenizers import Tokenizer
 from elmofire.train.corpus.job import Job
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
 from elmofire.train.corpus.settings import corpus_settings
-from elmofire.train.corpus.sources import Source, TextPath, find_sources
+from elmofire.train.corpus.sources import BrokenOff, Source, TextPath, find_sources
 from elmofire.train.corpus.words import given_vocabulary
 from elmofire.train.processes import Processes
 
@@ -60,6 +60,8 @@ def prepare(
     (2, 3, 15)
     """
     wanted = corpus_settings(settings)
+    if processes is not None and processes < 1:
+        raise InputError(f"processes is {processes}, but should be at least 1")
     output = as_folder(output)
     held_out_texts = held_out_texts or {}
     sources: list[Source] = []
@@ -82,8 +84,10 @@ def prepare(
             try:
                 with Processes(processes) as running:
                     job.run(running, described, progress or (lambda sentences, tokens: None))
-            except ElmofireError:  # what is mended now is another run
-                shutil.rmtree(f"{output}.parts", ignore_errors=True)
+            except ElmofireError as error:
+                # What is mended now is another run; but a network comes back by itself, and what was read till then stays.
+                if not (isinstance(error, BrokenOff) and any(job.blocks_folder.glob("*"))):
+                    shutil.rmtree(f"{output}.parts", ignore_errors=True)
                 raise
     except OSError as error:
         problem = (

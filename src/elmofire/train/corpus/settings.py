@@ -51,6 +51,8 @@ class CorpusSettings:
                 f"min_count is {self.min_count}, but {self.vocabulary} is taken with all its words",
                 hint="give a number and have the vocabulary made, or leave min_count out",
             )
+        if self.min_count < 1:
+            raise InputError(f"min_count is {self.min_count}, but should be at least 1")
         if self.ngram < 1:
             raise InputError(f"n-grams of {self.ngram} words do not exist")
         if not self.check_against and (self.drop_overlaps or self.ngram != CorpusSettings.ngram):
@@ -96,7 +98,8 @@ def corpus_settings(given: Mapping[str, Any]) -> CorpusSettings:
     known = {**get_type_hints(CorpusSettings), "check_against": tuple}
     problems = [_unknown(name, known) for name in values if name not in known]
     for name, value in values.items():
-        if name in known and not isinstance(value, known[name]):
+        is_number_like = isinstance(value, bool) and known[name] is not bool  # Python takes True for 1
+        if name in known and (is_number_like or not isinstance(value, known[name])):
             wanted = getattr(known[name], "__name__", known[name])
             problems.append(f"{name} is {shown(value)}, but should be of type {wanted}")
     if problems:

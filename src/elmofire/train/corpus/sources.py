@@ -209,6 +209,10 @@ def _checked(line: str | list[str], path: str, number: int) -> str | list[str]:
     return [token.encode("utf-8", "ignore").decode() or "\ufffd" for token in line]
 
 
+class BrokenOff(InputError):
+    """What comes over a network could not be read on: what was prepared before stays, since the same command may do better."""
+
+
 # ── data sets of the Hugging Face hub ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,7 +238,7 @@ def _rows(text: str) -> Iterator[tuple[int, str | list[str]]]:
         else:
             rows = datasets.load_dataset(name, named["config"], split=named["split"] or "train", streaming=True)
     except Exception as error:
-        raise InputError(f"{text}: cannot be loaded: {error}") from None
+        raise BrokenOff(f"{text}: cannot be loaded: {error}") from None
     for number, row in enumerate(_read_on(text, rows), 1):
         value = row.get(column)
         if not isinstance(value, str) and not (
@@ -256,8 +260,7 @@ def _read_on(text: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
         except StopIteration:
             return
         except Exception as error:
-            raise InputError(
-                f"{text}: cannot be read on after {read:,} rows: {error}", hint="run the same command again"
-            ) from None
+            told = f"{text}: cannot be read on after {read:,} rows: {error}"
+            raise BrokenOff(told, hint="run the same command again to resume") from None
         yield row
         read += 1

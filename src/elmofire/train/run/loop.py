@@ -55,7 +55,7 @@ def train(
     corpus, folder = Corpus.open(data), Path(output)
     corpus.verify()
     with joined(device) as ranks, switches_put_back(ranks.device), shortage_told(ranks.device):
-        recipe, notes = suited(recipe, corpus)
+        recipe, notes = suited(recipe, corpus, fine_tuned=start is not None)
         with claimed(folder, text_of(recipe), ranks):
             checkpoints = Checkpoints(folder / CHECKPOINTS)
             checkpoint = checkpoints.newest()
@@ -95,7 +95,7 @@ def _run(
     try:
         with Records(folder, session, show, resumed=resumed) as records:
             if resumed:
-                records.say("resumed")
+                records.say("resumed", updates=session.updates, minutes=session.recipe.train.minutes)
             else:
                 records.start(notes, evaluate_every=clock.evaluate_every)
                 if start is not None:
@@ -126,8 +126,9 @@ def _make_updates(session: Session, clock: Clock, checkpoints: Checkpoints, reco
             elif clock.silence_is_long():
                 records.say("made")
             _refuse_what_is_not_finite(session, at_line=clock.line_is_due())
-            if clock.evaluation_is_due() or over:
-                _evaluate(session, records, folder)
+            due = clock.evaluation_is_due()
+            if due or over:
+                _evaluate(session, records, folder, due=due)
             stopped = clock.stopped(interrupted)
             if clock.checkpoint_is_due() or over or stopped:
                 session.progress.seconds = clock.seconds()
@@ -143,15 +144,19 @@ def _make_updates(session: Session, clock: Clock, checkpoints: Checkpoints, reco
         )
 
 
-def _evaluate(session: Session, records: Records, folder: Path) -> None:
-    """Perplexity of the held-out text, and the model kept if it is the best so far. Without such text the last model is the best."""
+def _evaluate(session: Session, records: Records, folder: Path, *, due: bool) -> None:
+    """Perplexity of the held-out text, and the model kept if it is the best so far. Without such text the last model is the best.
+
+    One that was not due is made because the run's minutes are over: should it go on with more of them, its rate knows nothing of it.
+    """
     progress, began = session.progress, time.monotonic()
     progress.evaluations += 1
     with averaged(session.parameters, session.optimizer):
         found = _evaluation(session, records)
         better = found is None or progress.best is None or found.mean < progress.best
         if found is not None:
-            session.schedule.evaluated(found.mean)
+            if due:
+                session.schedule.evaluated(found.mean)
             if better and math.isfinite(found.mean):  # with anything else, nothing could be better later
                 progress.best = found.mean
         if better and session.ranks.first:

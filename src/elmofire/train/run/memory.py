@@ -105,10 +105,7 @@ def fit_in_memory(
     with_graphs = [before["graphs"]] if before else [True, False]
     ways = (
         needs.way(stream, n, graphs=graphs)
-        for n in ([given] if given else _PARTS)
-        for stream in [whole if n == 1 else open_parts(n)]
-        if given
-        or _rows(stream, n) == _rows(whole, 1)  # parts of too few rows are filled up, and compute nothing with them
+        for n, stream in ([(given, open_parts(given))] if given else _smaller_and_smaller(whole, open_parts))
         for graphs in (with_graphs if ranks.world == 1 else [False])
     )
     fit = next(ways)
@@ -149,8 +146,7 @@ class _Needs:
         self._fixed, self._each = fixed + 2 * one - two, (two - one) / (_ROWS * few)
 
     def way(self, stream: Stream, parts: int, *, graphs: bool) -> Fit:
-        cells = max(map(math.prod, stream.shapes()))
-        needed = self._fixed + self._each * cells + graphs * _GRAPH * stream.number_of_ways
+        needed = self._fixed + self._each * _most_cells(stream) + graphs * _GRAPH * stream.number_of_ways
         return Fit(parts, graphs, int(needed), self._limit, self._evaluation)
 
 
@@ -171,9 +167,19 @@ def shortage_told(device: torch.device) -> Iterator[None]:
         ) from None
 
 
-def _rows(stream: Stream, parts: int) -> dict[int, int]:
-    """Of an update on this rank, by its steps."""
-    return {steps: rows * parts for steps, rows in stream.shapes()}
+def _smaller_and_smaller(whole: Stream, open_parts: Callable[[int], Stream]) -> Iterator[tuple[int, Stream]]:
+    """Numbers of parts, as long as more of them are smaller: parts of too few rows are filled up."""
+    before = math.inf
+    for parts in _PARTS:
+        stream = whole if parts == 1 else open_parts(parts)
+        if (cells := _most_cells(stream)) < before:
+            yield parts, stream
+            before = cells
+
+
+def _most_cells(stream: Stream) -> int:
+    """Of a batch of this rank."""
+    return max(map(math.prod, stream.shapes()))
 
 
 def _refuse_empty_parts(whole: Stream, parts: int, world: int) -> None:

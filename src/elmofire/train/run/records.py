@@ -21,6 +21,7 @@ from elmofire.train.run.session import Session
 from elmofire.train.stream.batch import Update
 
 PLOT, EVENTS = "run.svg", "events"
+_COMPUTED_IN_VAIN = 1.5  # times the rows of updates: from there on it is told
 
 
 class Records:
@@ -49,10 +50,10 @@ class Records:
             self._log.close()
             self._events.close()
 
-    def say(self, kind: str) -> None:
+    def say(self, kind: str, **facts: Any) -> None:
         """What only those who watch want to know: the log has no such record."""
         if self._log is not None:
-            self._show({"update": self._session.progress.update, "kind": kind})
+            self._show({"update": self._session.progress.update, "kind": kind, **facts})
 
     def start(self, notes: list[str], *, evaluate_every: int | None) -> None:
         """What is about to be done."""
@@ -61,6 +62,14 @@ class Records:
         if session.updates is not None and warmup > session.updates:
             of = f"optimizer.warmup={warmup:,} updates, but the run has {session.updates:,}"
             notes = [*notes, f"{of}: the rate never rises to the {session.recipe.optimizer.rate:g} of the recipe"]
+        if (computed := session.stream.computed) > _COMPUTED_IN_VAIN:
+            parts = f"{session.fit.parts} parts" + (
+                f" on {session.ranks.world} processes" if session.ranks.world > 1 else ""
+            )
+            notes = [
+                *notes,
+                f"{computed:.1f} times the tokens of an update are computed, as {parts} are filled up with empty rows",
+            ]
         if session.held_out is None:
             notes = [*notes, "the corpus has no held-out text, so the last model will be kept, whatever it is worth"]
         for note in notes:

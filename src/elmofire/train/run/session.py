@@ -31,7 +31,7 @@ from elmofire.train.step.stepper import Stepper
 from elmofire.train.stream.batch import Update
 from elmofire.train.stream.stream import Stream, open_stream
 
-GPU_ROWS = 128  # of a tile of the fastest kernels: a batch of other sizes would be filled up to a multiple
+GPU_ROWS = 128  # of a tile of the fastest kernels: updates have a multiple of it, and parts of them a share
 
 
 @dataclass
@@ -221,16 +221,20 @@ def _check_start(weights: Weights, corpus: Corpus) -> None:
         raise DataError("the model reads backward alone; both directions are trained, or the forward one")
 
 
-def suited(recipe: Recipe, corpus: Corpus) -> tuple[Recipe, list[str]]:
-    """The recipe for this corpus, and what had to be changed."""
+def suited(recipe: Recipe, corpus: Corpus, *, fine_tuned: bool = False) -> tuple[Recipe, list[str]]:
+    """The recipe for this corpus, and what had to be changed.
+
+    A model that is fine-tuned brings its vocabulary along, whose order is that of other text.
+    """
     words = len(corpus.vocabulary)
     if recipe.loss.softmax == "sampled" and 2 * recipe.loss.samples >= words:
         note = f"full softmax: the vocabulary has {words:,} words, fewer than twice the {recipe.loss.samples:,} to draw"
         return replace(recipe, loss=replace(recipe.loss, softmax="full")), [note]
-    if recipe.loss.softmax == "sampled" and not is_by_frequency(corpus.table["report"]["words"]):
+    by_frequency = fine_tuned or is_by_frequency(corpus.table["report"]["words"])
+    if recipe.loss.softmax == "sampled" and not by_frequency:
         raise RecipeError(
             f"`loss.softmax` is 'sampled', which draws frequent words more often by their place in the vocabulary, but that of "
-            f"{corpus.folder} is not sorted by frequency",
+            f"{corpus.folder} is not sorted by the words' frequency in its text",
             hint="loss.softmax=full, or a corpus whose vocabulary was made from its text",
         )
     return recipe, []

@@ -14,9 +14,8 @@ from elmofire.train.stream.reading import Reading
 from elmofire.train.stream.sentences import Sentences
 from elmofire.train.stream.text import Text
 
-TILE = (
-    16  # rows: the smallest of the GPU's kernels; parts of sentences are filled up to it where rows are rounded at all
-)
+# Rows of the smallest tile of the GPU's kernels: parts of sentences are filled up to it where rows are rounded at all.
+TILE = 16
 
 
 def open_stream(
@@ -75,6 +74,15 @@ class Stream:
         return [(steps, self._rows_of_a_part(rows)) for steps, rows in self._reading.shapes()]
 
     @property
+    def computed(self) -> float:
+        """Times the rows of updates that ranks and parts run in all, since parts are filled up; over all shapes."""
+        rows = dict(self._reading.shapes())
+        shares = self._world * self._parts
+        return sum(steps * shares * own for steps, own in self.shapes()) / sum(
+            steps * all_ for steps, all_ in rows.items()
+        )
+
+    @property
     def most_rows(self) -> int:
         """Of an update, all ranks and parts."""
         return max(rows for _, rows in self._reading.shapes())
@@ -121,10 +129,10 @@ class Stream:
     def _batches(self, plan: Plan) -> list[Batch]:
         shares, rows = self._world * self._parts, self._rows_of_a_part(plan.rows)
         mine = range(self._rank * self._parts, (self._rank + 1) * self._parts)
-        return [
-            self._builder.batch(plan, share * plan.rows // shares, (share + 1) * plan.rows // shares, rows)
-            for share in mine
-        ]
+        firsts = [
+            -(-share * plan.rows // shares) for share in range(shares + 1)
+        ]  # of too few rows, the first shares have one
+        return [self._builder.batch(plan, firsts[share], firsts[share + 1], rows) for share in mine]
 
     def _rows_of_a_part(self, rows: int) -> int:
         """The same for all parts of an update, so that they have one shape; those with fewer are filled up."""
