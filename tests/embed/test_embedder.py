@@ -304,7 +304,7 @@ class TestDevice:
 
         torch.set_float32_matmul_precision("high")
         try:
-            one, other = exact_float32(), exact_float32()
+            one, other = exact_float32(torch.device("cpu")), exact_float32(torch.device("cpu"))
             one.__enter__()
             other.__enter__()
             one.__exit__(None, None, None)  # as of two threads the one that came first may be done first
@@ -320,7 +320,7 @@ class TestDevice:
         program = (
             "import torch; from elmofire.model.exact_float32 import exact_float32; matmul = torch.backends.cuda.matmul\n"
             f"{where}.fp32_precision = 'tf32'\n"
-            "with exact_float32(): print(matmul.fp32_precision)\n"
+            "with exact_float32(torch.device('cpu')): print(matmul.fp32_precision)\n"
             "print(matmul.fp32_precision)"
         )  # in a process of its own: torch refuses the old switch from then on
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

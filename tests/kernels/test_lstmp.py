@@ -149,6 +149,28 @@ MISFITS = {
 }  # fmt: skip
 
 
+WRONG = {
+    "a clip of nothing": {"cell_clip": lambda _: 0.0},
+    "a clip below zero": {"projection_clip": lambda _: -1.0},
+    "everything dropped": {"dropout": lambda _: 1.0},
+    "resets that are numbers": {"resets": lambda x: x.to(torch.uint8)},
+    "lengths that are no whole numbers": {"lengths": lambda x: x.double()},
+    "weights in float16": {"weights": lambda x: [[LayerWeights(*(t.half() for t in layer)) for layer in s] for s in x]},
+    "a layer without a projection": {"weights": lambda x: [[x[0][0]._replace(weight_hr=None), x[0][1]], x[1]]},
+}
+
+
+@pytest.mark.parametrize("path", ["torch", "triton"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_would_be_computed_wrongly_is_refused_on_every_path(path, wrong):
+    if path == "triton":
+        triton_device()
+    names = ("inputs", "weights", "state", "lengths", "resets")
+    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11), strict=True))
+    with pytest.raises(InputError, match=r"should be|not (bool|int64|float32)|all have one"):
+        lstmp(**given | {name: change(given.get(name)) for name, change in WRONG[wrong].items()}, path=path)
+
+
 @pytest.mark.parametrize("path", ["torch", "triton"])
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_what_does_not_fit_is_refused_on_every_path(path, misfit):

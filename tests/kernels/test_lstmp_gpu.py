@@ -202,6 +202,10 @@ def masks_of(size, dropout, path):
     D, L, T, B, _, P, _ = size
     if not dropout:
         return [torch.ones((), device=DEVICE)] * L
+    if path == "torch":  # a mask for each layer of one direction, then of the next
+        drawn = [[F.dropout(torch.ones(T, B, P, device=DEVICE), dropout) for _ in range(1, L)] for _ in range(D)]
+        torch.manual_seed(1)
+        return [torch.ones((), device=DEVICE), *[torch.stack(masks) for masks in zip(*drawn, strict=True)]]
     tile = 128 if path == "gluon" else row_tile(B)
     B_, P_ = -(-B // tile) * tile, -(-P // 64) * 64
     state = torch.cuda.get_rng_state() if CUDA else torch.get_rng_state()
@@ -276,6 +280,67 @@ def test_no_further_from_float64_than_twice_plain_pytorch(size, way, path, preci
     least = 4e-7 if precision == "float32" else 2e-3
     errors = [(relative(a, b), relative(c, d)) for a, b, c, d in zip(found, exact, plain, its_exact, strict=True)]
     assert all(ours <= 2 * theirs + least for ours, theirs in errors), [f"{a:.1e} {b:.1e}" for a, b in errors]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("size", "way"),
+    [
+        *[(size, way) for size in SMALL for way in WAYS],
+        *[(size, "everything") for size in ((2, 2, 20, 33, 33, 33, 33), (1, 1, 20, 3, 33, 500, 500))],
+    ],
+    ids=str,
+)
+def test_the_path_of_torch_alone_is_no_further_off_either(size, way, precision):
+    given = problem(size)
+    options, dropout = options_of(WAYS[way], given), WAYS[way].get("dropout", 0.0)
+    torch.manual_seed(1)
+    dropped = masks_of(size, dropout, "torch")
+    found = results(
+        lambda x, w, s: lstmp(x, w, s, **options, dropout=dropout, path="torch", precision=precision),
+        given,
+        torch.float32,
+    )
+    exact = results(loop(dropped, **options, dtype=torch.float64), given, torch.float64)
+    plain = results(loop(dropped, **options, dtype=getattr(torch, precision)), given, torch.float32)
+    assert {tensor.dtype for tensor in found} == {torch.float32}
+    least = 4e-7 if precision == "float32" else 2e-3
+    errors = [(relative(a, b), relative(c, b)) for a, b, c in zip(found, exact, plain, strict=True)]
+    if precision == "bfloat16" and WAYS[way].get("clips"):
+        errors = errors[
+            :3
+        ]  # a value next to the clip takes a whole gradient with it, and here nobody knows on which side it fell
+    assert all(ours <= 2 * theirs + least for ours, theirs in errors), [f"{a:.1e} {b:.1e}" for a, b in errors]
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_what_drops_is_the_right_share_and_nothing_that_repeats(dropout):
+    """No two steps, layers, directions, rows, columns or seeds have anything to do with each other."""
+    D, L, T, B, P = 2, 3, 4, 64, 128
+    drawn = []
+    for seed in (1, 2):
+        masks = torch.empty(D, L, T, B, P, device=DEVICE)
+        scales[(D * L * T, B // 16, P // 64)](
+            masks, torch.tensor([seed], device=DEVICE), L=L, T=T, B=B, P=P, DROPOUT=dropout
+        )
+        kept = masks != 0
+        assert torch.all(masks[kept] == masks.max())
+        assert float(masks.max()) == pytest.approx(1 / (1 - dropout), rel=1e-6)
+        share, spread = 1 - kept.double().mean().item(), (dropout * (1 - dropout) / masks.numel()) ** 0.5
+        assert abs(share - dropout) < 5 * spread
+        drawn.append(kept.double() - (1 - dropout))
+    one, other = drawn
+    pairs = {
+        "directions": (one[0], one[1]),
+        "layers": (one[:, :-1], one[:, 1:]),
+        "steps": (one[:, :, :-1], one[:, :, 1:]),
+        "rows": (one[..., :-1, :], one[..., 1:, :]),
+        "columns": (one[..., :-1], one[..., 1:]),
+        "seeds": (one, other),
+    }
+    for name, (a, b) in pairs.items():
+        correlation = float((a * b).mean() / (dropout * (1 - dropout)))
+        assert abs(correlation) < 5 / a.numel() ** 0.5, name
 
 
 @pytest.mark.parametrize(("path", "precision"), PATHS)

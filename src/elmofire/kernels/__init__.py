@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from elmofire.errors import InputError
-from elmofire.kernels.paths import choose_path, operand_dtype
+from elmofire.kernels.paths import choose_path, operand_dtype, without_autocast
 
 if TYPE_CHECKING:
     from elmofire.kernels.lstmp_gpu import PackedWeights
+
+
+_NUMBERS = (torch.float32, torch.bfloat16, torch.float64)
+_KINDS = {"lengths": (torch.int64, torch.int32), "resets": (torch.bool,)}
 
 
 class LayerWeights(NamedTuple):
@@ -68,6 +72,7 @@ def lstmp(
     default what autocast or the inputs say; sums, memories and outputs are float32 all the same.
     """
     _check(inputs, weights, state, lengths, resets)
+    _check_numbers(cell_clip=cell_clip, projection_clip=projection_clip, dropout=dropout)
     packed = not isinstance(weights, Sequence)
     dtype = weights.dtype if packed and precision is None else operand_dtype(precision, inputs)
     options = {
@@ -79,20 +84,18 @@ def lstmp(
     }
     chosen = choose_path(path, inputs.device, dtype, inputs.shape[2])
     if packed and (chosen == "torch" or dtype != weights.dtype):
-        raise InputError(
-            f"these weights were packed in {str(weights.dtype).removeprefix('torch.')} for triton and gluon"
-        )
+        raise InputError(f"these weights were packed in {_shown(weights.dtype)} for triton and gluon")
     if chosen != "torch":
         from elmofire.kernels import lstmp_gpu
 
-        return lstmp_gpu.run(inputs, weights, state, lengths, **options, dtype=dtype, hopper=chosen == "gluon")
+        with without_autocast(inputs.device):
+            return lstmp_gpu.run(inputs, weights, state, lengths, **options, dtype=dtype, hopper=chosen == "gluon")
     from elmofire.kernels import lstmp_torch
 
     assert isinstance(weights, Sequence)
-    if dtype == torch.bfloat16:
-        with torch.autocast(inputs.device.type, torch.bfloat16):
-            return lstmp_torch.run(inputs, weights, state, lengths, **options)
-    return lstmp_torch.run(inputs, weights, state, lengths, **options)
+    half = dtype == torch.bfloat16
+    with torch.autocast(inputs.device.type, dtype) if half else without_autocast(inputs.device):
+        return lstmp_torch.run(inputs, weights, state, lengths, **options)
 
 
 def _check(
@@ -120,6 +123,8 @@ def _check(
                 for name, tensor, shape in zip(LayerWeights._fields, layer, shapes, strict=True):
                     found[f"{name} of layer {k} of direction {d}"] = tensor
                     expected[f"{name} of layer {k} of direction {d}"] = shape
+        if len({layer.weight_hr is None for stack in weights for layer in stack}) > 1:
+            raise InputError("some layers have a projection (weight_hr) and some have none: all have one, or none has")
         if weights[0][0].weight_hr is None and P != C:
             raise InputError(f"a state of {P} hidden numbers and {C} cells: without a projection they are as many")
     else:
@@ -134,5 +139,24 @@ def _check(
         for name, tensor in found.items()
         if tensor is not None and tuple(tensor.shape) != expected[name]
     ]
+    found |= {"inputs": inputs}
+    problems += [
+        f"{name} in {_shown(tensor.dtype)}, not {' or '.join(map(_shown, allowed))}"
+        for name, tensor in found.items()
+        for allowed in [_KINDS.get(name, _NUMBERS)]
+        if tensor is not None and tensor.dtype not in allowed
+    ]
     if problems:
         raise InputError(f"inputs {tuple(inputs.shape)} do not fit: {'; '.join(problems)}")
+
+
+def _check_numbers(*, dropout: float, **clips: float | None) -> None:
+    for name, clip in clips.items():
+        if clip is not None and not clip > 0:
+            raise InputError(f"{name} is {clip}, but should be more than 0, or None for no clip")
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout is {dropout}, but should be a share from 0 to below 1")
+
+
+def _shown(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmofire.errors import InputError
-from elmofire.kernels.paths import choose_path, operand_dtype
+from elmofire.kernels.paths import choose_path, operand_dtype, without_autocast
 
 
 def conv_pool(
@@ -31,11 +31,13 @@ def conv_pool(
     """
     _check(ids, characters, weights, biases)
     dtype = operand_dtype(precision, characters)
+    run = _in_torch
     if choose_path(path, ids.device, dtype, rows=0) != "torch":
         from elmofire.kernels import convolution_triton
 
-        return convolution_triton.conv_pool(ids, characters, weights, biases, dtype)
-    return _in_torch(ids, characters, weights, biases, dtype)
+        run = convolution_triton.conv_pool
+    with without_autocast(ids.device):
+        return run(ids, characters, weights, biases, dtype)
 
 
 def tails(ids: Tensor) -> Tensor:

@@ -67,6 +67,8 @@ def _layer(
     projection_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer (T, B, E) -> its h at every step (T, B, P), and the last state."""
+    wide = torch.promote_types(c.dtype, torch.float32)  # of states and outputs, whatever the products are made of
+    h, c = h.to(wide), c.to(wide)
     gates_in = F.linear(x, layer.weight_ih, layer.bias)  # (T, B, 4C), all steps at once
     steps: list[Tensor] = []
     for t, gates_t in enumerate(gates_in.unbind(0)):
@@ -78,7 +80,7 @@ def _layer(
             c_t = c_t.clamp(-cell_clip, cell_clip)
         h_t = o.sigmoid() * c_t.tanh()
         if layer.weight_hr is not None:
-            h_t = h_t @ layer.weight_hr.T
+            h_t = (h_t @ layer.weight_hr.T).to(wide)
             if projection_clip is not None:
                 h_t = h_t.clamp(-projection_clip, projection_clip)
         if running is not None:

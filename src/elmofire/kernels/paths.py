@@ -1,6 +1,10 @@
 """Which way a call goes: plain torch, Triton, or Gluon. What is asked for by name is done that way or not at all."""
 
+import contextlib
+import functools
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,6 +25,24 @@ def operand_dtype(precision: str | None, inputs: torch.Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
         return torch.bfloat16
     return inputs.dtype
+
+
+def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Inside, products are made in the types that they were given, whatever the program around has turned on."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def in_given_types(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward pass of an autograd function, `without_autocast`: whoever asks for gradients may be inside one too."""
+
+    @functools.wraps(backward)
+    def without(ctx: Any, *grads: torch.Tensor) -> Any:
+        with without_autocast(grads[0].device):
+            return backward(ctx, *grads)
+
+    return without
 
 
 def choose_path(path: str, device: torch.device, dtype: torch.dtype, rows: int) -> str:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elmofire.errors import InputError
-from elmofire.kernels.paths import choose_path
+from elmofire.kernels.paths import choose_path, without_autocast
 
 
 def sampled_softmax_loss(
@@ -46,7 +46,8 @@ def sampled_softmax_loss(
         run = sampled_softmax_triton.losses
     else:
         run = _in_torch
-    return run(vectors, sampled_weight, sampled_shift, target_weight, target_shift, sampled_ids, targets)
+    with without_autocast(vectors.device):
+        return run(vectors, sampled_weight, sampled_shift, target_weight, target_shift, sampled_ids, targets)
 
 
 def _in_torch(

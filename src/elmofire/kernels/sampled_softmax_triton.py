@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmofire.errors import InputError
+from elmofire.kernels.paths import in_given_types
 
 MOST_SAMPLES = 65536  # a row is in the registers of one program
 PER_WARP = 2048  # samples
@@ -89,6 +90,7 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @in_given_types
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         buffer, vectors, sampled_weight, target_weight, misses = ctx.saved_tensors
         n, width = vectors.shape

@@ -21,7 +21,7 @@ class TorchSoftmax:
     def log_probabilities_of(self, vectors: Array, targets: Ints) -> NDArray[np.float64]:
         """Top vectors of one direction (n, P) and the word that followed each (n,) -> its log-probabilities (n,) in float64."""
         found = [np.zeros(0)]
-        with exact_float32():
+        with exact_float32(self.weight.device):
             for rows in blocks(len(vectors), LOGITS_AT_A_TIME // WORDS_AT_A_TIME):
                 inputs, wanted = (_tensor(array[rows]).to(self.weight.device) for array in (vectors, targets))
                 normalizer = torch.full((len(inputs),), -torch.inf, dtype=torch.float64, device=inputs.device)
@@ -38,7 +38,7 @@ class TorchSoftmax:
     @torch.inference_mode()
     def log_probabilities(self, vector: Array) -> NDArray[np.float64]:
         """One top vector (P,) -> the log-probability of every word (V,) in float64."""
-        with exact_float32():
+        with exact_float32(self.weight.device):
             logits = torch.addmv(self.bias, self.weight, _tensor(vector).to(self.weight.device))
         return logits.double().log_softmax(dim=0).cpu().numpy()
 

@@ -1,14 +1,16 @@
-"""Products in full float32, whatever the program around has allowed; TF32 has errors of a thousandth."""
+"""Products of float32 in full, whatever the program around has allowed: TF32 has errors of a thousandth, autocast of a hundredth."""
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 
+from elmofire.kernels.paths import without_autocast
 
-class _ExactFloat32(contextlib.AbstractContextManager[None]):
+
+class _NoTf32(contextlib.AbstractContextManager[None]):
     """torch has one switch for all threads: the first of those that are inside turns it, and the last puts it back."""
 
     def __init__(self) -> None:
@@ -44,9 +46,11 @@ def _forbid_tf32() -> Callable[[], None]:
     return partial(torch.set_float32_matmul_precision, allowed)
 
 
-_EXACT_FLOAT32 = _ExactFloat32()
+_NO_TF32 = _NoTf32()
 
 
-def exact_float32() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def exact_float32(device: torch.device) -> Iterator[None]:
     """Inside, products of float32 are exact to rounding."""
-    return _EXACT_FLOAT32
+    with without_autocast(device), _NO_TF32:
+        yield

@@ -64,14 +64,14 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _encoded(self, ids: torch.Tensor) -> torch.Tensor:
-        with exact_float32():
+        with exact_float32(self.device):
             return self.bilm.encoder(ids).float()
 
     @torch.inference_mode()
     def _read(self, vectors: torch.Tensor) -> torch.Tensor:
         """All layers but the first of one sentence (T, E) -> (L, T, D * P)."""
         inputs = torch.stack([vectors if d == FORWARD else vectors.flip(0) for d in self.config.directions])
-        with exact_float32():
+        with exact_float32(self.device):
             outputs, _ = self._stacks(inputs[:, :, None], None, self.bilm.zero_state(1))
         halves = [
             outputs[d, :, :, 0] if direction == FORWARD else outputs[d, :, :, 0].flip(1)
@@ -164,7 +164,7 @@ class TorchEngine:
             inputs = np.stack([read[order] for read, (_, order) in zip(words, places.values(), strict=True)])
             found = None
             if depth:
-                with exact_float32():
+                with exact_float32(self.device):
                     outputs, carried = self._stacks(self._to_device(inputs)[:, :, None], None, carried)
                 found = outputs[:, :depth, :, 0].float().cpu().numpy()  # (D, depth, steps, P)
             for d, (rows, order) in enumerate(places.values()):
@@ -190,7 +190,7 @@ class TorchEngine:
         windows: list[torch.Tensor] = []  # (D, depth, their rows, P), padding and all
         starts = np.empty(pool.steps, dtype=np.int64)  # of the steps, where the windows follow on each other
         read = 0
-        with exact_float32():
+        with exact_float32(self.device):
             for first in range(0, pool.steps, at_once):
                 last = min(first + at_once, pool.steps)
                 running = np.arange(active[first]) < active[first:last, None]

@@ -14,6 +14,7 @@ from elmofire.kernels.lstmp_gpu import waves
 from elmofire.kernels.lstmp_gpu.buffers import Rows
 from elmofire.kernels.lstmp_gpu.packing import Layer, Packed, pack
 from elmofire.kernels.lstmp_gpu.sizes import Sizes
+from elmofire.kernels.paths import in_given_types
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class _Lstmp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @in_given_types
     def backward(ctx, d_outputs, d_hidden, d_memory):  # pyright: ignore[reportIncompatibleMethodOverride]
         if ctx.call is None:
             raise RuntimeError(

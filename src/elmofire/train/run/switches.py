@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from elmofire.kernels.paths import without_autocast
+
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
@@ -18,7 +20,11 @@ def switches_put_back(device: torch.device) -> Iterator[None]:
     filled = deterministic.fill_uninitialized_memory
     gpus = [device] if device.type == "cuda" else []
     shares = [torch.cuda.get_per_process_memory_fraction(gpu) for gpu in gpus]
-    with variables_put_back(_WORKSPACE), torch.random.fork_rng(gpus, device_type="cuda"):
+    with (
+        variables_put_back(_WORKSPACE),
+        torch.random.fork_rng(gpus, device_type="cuda"),
+        without_autocast(device),
+    ):
         try:
             yield
         finally:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmofire.errors import InputError
-from elmofire.kernels.paths import operand_dtype
+from elmofire.kernels.paths import in_given_types, operand_dtype, without_autocast
 
 # At once: what a cache holds between one pass and the next, but not so few words that products are slow.
 _LOGITS_ON_GPU = 2**24
@@ -43,7 +43,8 @@ def full_softmax_loss(
         logits = _LOGITS_ON_GPU if vectors.is_cuda else _LOGITS_ON_CPU
         fitting = logits // max(len(vectors), 1) // 64 * 64
         words_at_once = min(max(fitting, _FEWEST_WORDS), max(len(weight), 1))
-    return _Losses.apply(vectors, weight, bias, targets, products, words_at_once)  # pyright: ignore[reportReturnType]
+    with without_autocast(vectors.device):
+        return _Losses.apply(vectors, weight, bias, targets, products, words_at_once)  # pyright: ignore[reportReturnType]
 
 
 class _Losses(torch.autograd.Function):
@@ -69,6 +70,7 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @in_given_types
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """With g a row's gradient, that of a logit is g (p - [it is the target's]); g scales small matrices, never the logits."""
         vectors, weight, bias, targets, logs = ctx.saved_tensors
