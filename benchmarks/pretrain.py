@@ -69,6 +69,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         idle=round(1 - busy, 4),
         matrix_tflops=round(peak / 1e12, 1),
         memory_estimate=session.fit.needed,
+        memory_predicted=session.fit.predicted,
         memory_used=max(memory.used, memory_evaluating.used),
         memory_used_in_training=memory.used,
         graphs=session.stream.number_of_ways if session.fit.graphs else 0,

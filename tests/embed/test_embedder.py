@@ -314,6 +314,17 @@ class TestDevice:
         finally:
             torch.set_float32_matmul_precision("highest")
 
+    def test_autocast_around_it_changes_nothing(self):
+        """Not in the words that are kept for later either."""
+        outside, inside = (Embedder(lively(tiny()), device="cpu:0") for _ in range(2))
+        state = outside.warm_state(SENTENCES)
+        expected = outside.embed(SENTENCES), outside.embed(SENTENCES, state=state)[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            found = inside.embed(SENTENCES), inside.embed(SENTENCES, state=state)[0]
+        for one, other in zip([*found, inside.embed(SENTENCES)], [*expected, expected[0]], strict=True):
+            for a, b in zip(one, other, strict=True):
+                np.testing.assert_array_equal(a, b)
+
     @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch's old switch alone")
     @pytest.mark.parametrize("where", ["torch.backends.cuda.matmul", "torch.backends"])
     def test_products_are_exact_too_where_tf32_is_allowed_by_torchs_newer_switch(self, where):

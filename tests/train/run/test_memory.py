@@ -70,14 +70,21 @@ def fit(corpus, recipe, ranks=ALONE, before=None, **changes) -> Fit:
     return fit_in_memory(None, parameters, recipe, ranks, opened(corpus, recipe, ranks), before)
 
 
-def test_as_few_parts_as_fit_and_graphs_where_there_is_room(corpus, free):
+def test_as_few_parts_as_fit_and_graphs_before_few_parts(corpus, free, monkeypatch):
+    """Twice the parts with graphs come before the half without."""
     whole = 40 * 64 * CELL
-    ways = len(list(opened(corpus, SENTENCES, ALONE)(1).kinds()))
-    found = []
-    for number in (whole + ways * GRAPH, whole + ways * GRAPH - 2, whole - 2, whole // 4):
-        free(number)
-        found.append(fit(corpus, SENTENCES))
-    assert [(one.parts, one.graphs) for one in found] == [(1, True), (1, False), (2, True), (4, False)]
+    assert len(list(opened(corpus, SENTENCES, ALONE)(1).kinds())) == 1
+    found = {}
+    for graph in (whole // 64, whole):
+        monkeypatch.setattr(memory, "_GRAPH", graph)
+        for share in (2.0, 1.5, 1.3, 1.1, 0.9, 0.5, 0.26):
+            free(int(share * whole))
+            one = fit(corpus, SENTENCES)
+            found[graph == whole, share] = (one.parts, one.graphs)
+    assert [found[False, share] for share in (2.0, 1.1, 0.9, 0.5)] == [(1, True), (1, True), (2, True), (4, True)]
+    assert found[False, 0.26] == (4, False)
+    assert [found[True, share] for share in (2.0, 1.5, 1.3, 1.1)] == [(1, True), (2, True), (1, False), (1, False)]
+    assert [found[True, share] for share in (0.9, 0.5, 0.26)] == [(2, False), (2, False), (4, False)]
 
 
 def test_parts_that_would_be_filled_up_are_not_taken(corpus, free):
@@ -93,7 +100,6 @@ def test_parts_that_would_be_filled_up_are_not_taken(corpus, free):
 @pytest.mark.parametrize(
     ("world", "tokens", "tried"),
     [
-        (1, 2560, [1, 2, 4]),
         (3, 2560, [1, 2]),
         (3, 10_240, [1, 2, 4, 8]),
         (8, 10_240, [1, 2]),

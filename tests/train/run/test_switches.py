@@ -43,6 +43,16 @@ def before(request, monkeypatch):
     torch.utils.deterministic.fill_uninitialized_memory = True
 
 
+def test_a_run_inside_autocast_is_the_same_run(corpus, tmp_path):
+    for kind in ("sentences-full", "sentences-sampled"):
+        short = replace(RECIPES[kind], train=_SHORT.train)
+        small_runs.train(corpus, tmp_path / f"{kind} outside", short)
+        with torch.autocast("cpu", torch.bfloat16):
+            small_runs.train(corpus, tmp_path / f"{kind} inside", short)
+            assert torch.is_autocast_enabled("cpu")
+        small_runs.assert_same(*(small_runs.outcome(tmp_path / f"{kind} {way}") for way in ("outside", "inside")))
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_leaves_torch_as_it_was(corpus, tmp_path, before, fails):
     seen = []

@@ -6,7 +6,7 @@ then tells how much it is.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ class Fit:
     needed: int | None = None
     limit: int | None = None
     evaluation: int = 0  # bytes of it that evaluations take beside the training's
+    predicted: int | None = None  # by the small batches alone, before anything was made ready
 
     @property
     def fits(self) -> bool:
@@ -45,7 +46,13 @@ class Fit:
     @property
     def record(self) -> dict[str, Any]:
         """For the log."""
-        return {} if self.needed is None else {"memory_estimate": self.needed, "memory_limit": self.limit}
+        if self.needed is None:
+            return {}
+        return {
+            "memory_estimate": self.needed,
+            "memory_limit": self.limit,
+            "memory_predicted": self.predicted or self.needed,
+        }
 
 
 class Moment:
@@ -70,7 +77,7 @@ class Moment:
             return fit
         # Graphs keep their memory; without them training takes again what was given back.
         training = kept if fit.graphs else kept + _given_back(self._device)
-        return replace(fit, needed=max(training, kept + fit.evaluation))
+        return replace(fit, needed=max(training, kept + fit.evaluation), predicted=fit.needed)
 
 
 def _given_back(device: torch.device) -> int:
@@ -102,12 +109,10 @@ def fit_in_memory(
     whole = open_parts(1)
     limit = _limit(recipe, ranks.device, spare=1.0 if before else _SPARE)
     needs = _Needs(loss, parameters, recipe, ranks, whole, limit)
-    with_graphs = [before["graphs"]] if before else [True, False]
-    ways = (
-        needs.way(stream, n, graphs=graphs)
-        for n, stream in ([(given, open_parts(given))] if given else _smaller_and_smaller(whole, open_parts))
-        for graphs in (with_graphs if ranks.world == 1 else [False])
-    )
+    streams = iter([(given, open_parts(given))]) if given else _smaller_and_smaller(whole, open_parts)
+    possible = (before["graphs"],) if before else (True, False)
+    graphs = possible if ranks.world == 1 else (False,)
+    ways = (needs.way(stream, parts, graphs=captured) for parts, stream, captured in _ways(streams, graphs))
     fit = next(ways)
     while not fit.fits and (other := next(ways, None)):
         fit = other
@@ -175,6 +180,19 @@ def _smaller_and_smaller(whole: Stream, open_parts: Callable[[int], Stream]) -> 
         if (cells := _most_cells(stream)) < before:
             yield parts, stream
             before = cells
+
+
+def _ways(streams: Iterator[tuple[int, Stream]], graphs: Sequence[bool]) -> Iterator[tuple[int, Stream, bool]]:
+    """What is tried, the fastest first: twice the parts cost less than launching each kernel from Python."""
+    without: tuple[int, Stream, bool] | None = None
+    for parts, stream in streams:
+        if True in graphs:
+            yield parts, stream, True
+        if without:
+            yield without
+        without = (parts, stream, False) if False in graphs else None
+    if without:
+        yield without
 
 
 def _most_cells(stream: Stream) -> int:
