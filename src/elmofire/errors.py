@@ -61,5 +61,5 @@ class MissingExtra(ElmofireError):
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(
             f"{purpose} needs an extra that is not installed",
-            hint=f'pip install "elmofire[{extra}]"; in a checkout, pip install ".[{extra}]"',
+            hint=f'pip install ".[{extra}]" in a checkout of elmofire',
         )
