@@ -11,6 +11,7 @@ Each says what is wrong, where, and (as the hint) what to do. The command line p
 """
 
 from collections.abc import Callable, Sequence
+from typing import SupportsIndex
 
 
 class ElmofireError(Exception):
@@ -45,6 +46,12 @@ class ModelError(ElmofireError):
 
 class InputError(ElmofireError):
     """The text, tokens or arguments given cannot be used."""
+
+
+def require_count(given: object, name: str) -> None:
+    """An error if an argument is no whole number from 1 on."""
+    if not isinstance(given, SupportsIndex) or given.__index__() < 1:
+        raise InputError(f"{name} is {given!r:.80}, but should be a whole number, at least 1")
 
 
 class RecipeError(ElmofireError):
