@@ -8,6 +8,7 @@ several seeds, and its epoch that is best on the dev part counts.
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,9 +16,12 @@ from statistics import mean
 from typing import NamedTuple
 from unicodedata import normalize
 
-import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+except ImportError:
+    sys.exit('This example needs torch: pip install ".[torch]" in a checkout of elmofire')
 
 from elmofire import Embedder, ScalarMix
 

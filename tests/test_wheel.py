@@ -105,9 +105,24 @@ def test_what_needs_torch_says_so(python, tmp_path):
         program = (
             f"import elmofire\ntry:\n    elmofire.{name}\nexcept elmofire.MissingExtra as error:\n    print(error)"
         )
-        assert 'pip install "elmofire[torch]"' in run(python, "-c", program, cwd=tmp_path)
+        assert 'pip install ".[torch]"' in run(python, "-c", program, cwd=tmp_path)
+    for name in ("elmofire.tasks.ner", "elmofire.tasks.features", "elmofire.analysis.probe"):
+        program = f"import elmofire\ntry:\n    import {name}\nexcept elmofire.MissingExtra as error:\n    print(error)"
+        assert 'pip install ".[torch]"' in run(python, "-c", program, cwd=tmp_path)
     program = "import elmofire\ntry:\n    elmofire.Embedder.load('random-small', device='cuda')\nexcept elmofire.MissingExtra as error:\n    print(error)"
-    assert 'pip install "elmofire[torch]"' in run(python, "-c", program, cwd=tmp_path)
+    assert 'pip install ".[torch]"' in run(python, "-c", program, cwd=tmp_path)
+
+
+def test_all_names_that_need_no_torch_are_imported_at_once(python, tmp_path):
+    program = "from elmofire import *; print(Embedder.__name__, 'Elmo' in globals(), 'BiLM' in globals())"
+    assert run(python, "-c", program, cwd=tmp_path).strip() == "Embedder False False"
+
+
+def test_the_example_says_what_to_install(python, tmp_path):
+    example = [str(python), str(ROOT / "examples/tagger.py"), "--help"]
+    done = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == 'This example needs torch: pip install ".[torch]" in a checkout of elmofire\n'
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):

@@ -7,6 +7,7 @@
 """
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -58,10 +59,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "BiLM",
     "Corpus",
     "DataError",
-    "Elmo",
     "ElmofireError",
     "Embedder",
     "InputError",
@@ -69,7 +68,6 @@ __all__ = [
     "MissingExtra",
     "ModelError",
     "RecipeError",
-    "ScalarMix",
     "State",
     "Weights",
     "embed_to_file",
@@ -82,6 +80,8 @@ __all__ = [
     "save_weights",
     "split_sentences",
 ]
+if find_spec("torch"):  # or `from elmofire import *` would fail without it
+    __all__ += ["BiLM", "Elmo", "ScalarMix"]
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ Each says what is wrong, where, and (as the hint) what to do. The command line p
 """
 
 from collections.abc import Callable, Sequence
+from typing import SupportsIndex
 
 
 class ElmofireError(Exception):
@@ -47,6 +48,12 @@ class InputError(ElmofireError):
     """The text, tokens or arguments given cannot be used."""
 
 
+def require_count(given: object, name: str) -> None:
+    """An error if an argument is no whole number from 1 on."""
+    if not isinstance(given, SupportsIndex) or given.__index__() < 1:
+        raise InputError(f"{name} is {given!r:.80}, but should be a whole number, at least 1")
+
+
 class RecipeError(ElmofireError):
     """A recipe or configuration has an unknown key or a wrong value."""
 
@@ -61,5 +68,5 @@ class MissingExtra(ElmofireError):
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(
             f"{purpose} needs an extra that is not installed",
-            hint=f'pip install "elmofire[{extra}]"; in a checkout, pip install ".[{extra}]"',
+            hint=f'pip install ".[{extra}]" in a checkout of elmofire',
         )

@@ -167,7 +167,7 @@ def test_without_torch_the_extra_is_named(run, monkeypatch, tmp_path, command):
     monkeypatch.setitem(sys.modules, "torch", None)
     code, _, error = run(*command, "--output", tmp_path / "run")
     assert code == 2
-    assert 'pip install "elmofire[torch,train]"' in error
+    assert 'pip install ".[torch,train]"' in error
 
 
 def _said_of(run):

@@ -1,6 +1,7 @@
 """What the Embedder takes and gives."""
 
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 import torch
 from models import ENGINES, embedder_on, lively, tiny, words_only
 
-from elmofire import Embedder, InputError, LanguageModel, ModelError, load_weights, save_weights
+from elmofire import Elmo, Embedder, InputError, LanguageModel, ModelError, load_weights, save_weights
 from elmofire.embed import device
 from elmofire.model import torch_engine
 from elmofire.text.vocabulary import Vocabulary
@@ -87,17 +88,27 @@ class TestSentences:
             ("a bare string", "one string was given"),
             (b"bytes", "one string was given"),
             (7, "not int"),
+            ({"a sentence": 1}, "not dict"),
+            ({"a sentence", "another"}, "not set"),
             (["text", ["tokens"]], "sentence 1 is a list of tokens"),
             ([["tokens"], "text"], "sentence 1 is a string"),
             ([["a", 3]], "token 1 of sentence 0 is int"),
             ([["a"], [None]], "token 0 of sentence 1 is NoneType"),
             ([3], "sentence 0 is int"),
             ([b"bytes"], "sentence 0 is bytes"),
+            ([{"a": 1}], "sentence 0 is dict"),
+            ([{"a", "b"}], "sentence 0 is set"),
         ],
     )
     def test_anything_else_is_an_error_that_says_where(self, elmo, sentences, said):
         with pytest.raises(InputError, match=said):
             elmo.embed(sentences)
+
+    @pytest.mark.parametrize("text", [["a"], None, b"bytes"])
+    def test_only_a_string_is_split(self, elmo, text):
+        for split in (elmo.tokenize, elmo.words):
+            with pytest.raises(InputError, match="should be one sentence as a string"):
+                split(text)
 
     def test_nothing_gives_nothing(self, elmo):
         assert elmo.embed([]) == []
@@ -203,6 +214,10 @@ class TestState:
         with pytest.raises(InputError, match="goes on only with the model that made it"):
             elmo.embed([["a"]], state=Embedder(lively(tiny(cells=12))).zero_state())
 
+    def test_what_is_no_state_is_refused(self, elmo):
+        with pytest.raises(InputError, match=r"state is 5(?s:.*)zero_state\(\) starts one"):
+            elmo.embed([["a"]], state=5)
+
 
 class TestLife:
     def test_a_pickled_embedder_is_a_path_and_a_stamp(self, tmp_path):
@@ -285,6 +300,7 @@ class TestDevice:
         for options, said in [
             ({"precision": "int4"}, "precision"),
             ({"threads": 0}, "threads"),
+            ({"threads": "2"}, "threads is '2'"),
             ({"device": "toaster"}, "toaster"),
             ({"device": "meta"}, "'meta' cannot be used"),  # torch has it, but it holds no numbers
             ({"device": "hpu"}, "'hpu' cannot be used"),  # torch knows it, but has nothing for it
@@ -298,6 +314,14 @@ class TestDevice:
             InputError, match=rf"{made.__name__}\('en-small'\): it is made of Weights\nhint: {made.__name__}\.load"
         ):
             made("en-small")
+
+    @pytest.mark.parametrize("made", [Embedder, LanguageModel, Elmo])
+    @pytest.mark.parametrize("what", [None, "", 5, ("options.json", "")])
+    def test_what_names_no_model_is_told_so(self, made, what, tmp_path, monkeypatch):
+        save_weights(lively(tiny()), tmp_path)
+        monkeypatch.chdir(tmp_path)  # which "" would be, as a path
+        with pytest.raises(InputError, match=f"{re.escape(repr(what))} names no model"):
+            made.load(what)
 
     def test_torch_products_are_exact_even_where_tf32_is_allowed(self):
         from elmofire.model.exact_float32 import exact_float32

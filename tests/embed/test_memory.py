@@ -116,7 +116,7 @@ class TestLongSentences:
         """Call it, and sentences are long from 5 tokens on."""
 
         def patch():
-            for module, name, value in ((sentences, "_LONG", 5), (sentences, "_AT_ONCE", 7), (spill, "LIMIT_ROWS", 10)):
+            for module, name, value in ((sentences, "LONG", 5), (sentences, "_AT_ONCE", 7), (spill, "LIMIT_ROWS", 10)):
                 monkeypatch.setattr(module, name, value)
 
         return patch

@@ -103,7 +103,7 @@ def test_a_repository_has_an_owner_and_a_name(hub, name):
 
 @pytest.mark.usefixtures("_no_hub")
 def test_without_the_library_the_extra_is_named():
-    with pytest.raises(MissingExtra, match=r"loading from the Hugging Face hub needs an extra(.|\n)*elmofire\[hub\]"):
+    with pytest.raises(MissingExtra, match=r"loading from the Hugging Face hub needs an extra(.|\n)*\.\[hub\]"):
         load_weights("hf:owner/tiny")
 
 

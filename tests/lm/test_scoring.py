@@ -168,8 +168,9 @@ class TestPerplexity:
             on("cpu", MODELS["characters"]).perplexity(sentences, lanes=lanes)
 
     def test_no_lanes_are_an_error(self):
-        with pytest.raises(InputError, match="lanes is 0"):
-            on("cpu", MODELS["characters"]).perplexity(SENTENCES, lanes=0)
+        for lanes in (0, "2"):
+            with pytest.raises(InputError, match=f"lanes is {lanes!r}"):
+                on("cpu", MODELS["characters"]).perplexity(SENTENCES, lanes=lanes)
 
     def test_nothing_scores_as_nothing(self):
         assert on("cpu", MODELS["characters"]).score([]) == []

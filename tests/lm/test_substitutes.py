@@ -135,7 +135,9 @@ def test_a_mark_that_is_not_one_token_is_an_error(text, said):
         ({"position": 2}, "position is 2, but should be one of the sentence's 2 tokens"),
         ({"position": -1}, "position is -1"),
         ({}, "needs position="),
+        ({"position": "1"}, "position is '1'"),
         ({"position": 0, "top": 0}, "top is 0"),
+        ({"position": 0, "top": "3"}, "top is '3'"),
         ({"position": 0, "direction": "sideways"}, "direction is 'sideways'"),
     ],
 )

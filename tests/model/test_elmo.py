@@ -47,6 +47,8 @@ class TestMix:
             ScalarMix(3, weights=[0.0, 1.0])
         with pytest.raises(ValueError, match="3 weights, but 2 layers"):
             ScalarMix(3)([torch.ones(1), torch.ones(1)])
+        with pytest.raises(ValueError, match="layers is 0"):
+            ScalarMix(0)
 
     def test_gradients_equal_finite_differences(self):
         mix = ScalarMix(3).double()
@@ -187,6 +189,13 @@ class TestElmo:
         elmo = layer()
         torch.testing.assert_close(elmo(elmo.ids(SENTENCES)).representations[0], elmo(SENTENCES).representations[0])
 
+    def test_generators_and_tokens_with_their_places_are_fine(self):
+        elmo, embedder = layer(), Embedder(lively(tiny()))
+        expected = elmo(SENTENCES).representations[0]
+        torch.testing.assert_close(elmo(iter(sentence) for sentence in SENTENCES).representations[0], expected)
+        sentences = [embedder.tokenize(" ".join(sentence)) for sentence in SENTENCES]
+        torch.testing.assert_close(elmo(sentences).representations[0], expected)
+
     def test_the_state_is_an_argument_and_a_result(self):
         elmo = layer()
         first = elmo([["the", "cat"]])
@@ -213,9 +222,41 @@ class TestElmo:
         ids[0, 1] = 0
         with pytest.raises(InputError, match="zeros stand between"):
             layer()(ids)
+        for representations in (0, -1):
+            with pytest.raises(ValueError, match=f"representations is {representations}"):
+                layer(representations=representations)
         with pytest.raises(ValueError, match="layer_norm"):
             layer(layer_norm="per token")
         with pytest.raises(ValueError, match="top_only"):
             layer(top_only=True, mix_weights=[0, 0, 0])
         with pytest.raises(ValueError, match="different widths"):
             Elmo(BiLM.from_weights(lively(tiny(encoder_width=9))))
+
+    @pytest.mark.parametrize(
+        ("sentences", "said"),
+        [
+            ("a string", "lists of tokens"),
+            (7, "not int"),
+            ({"a": 1}, "not dict"),
+            ([["a", 5]], "token 1 of sentence 0 is int 5"),
+            ([None], "sentence 0 is NoneType"),
+        ],
+    )
+    def test_what_is_no_list_of_token_lists_is_named(self, sentences, said):
+        with pytest.raises(InputError, match=said):
+            layer()(sentences)
+
+    def test_ids_of_another_kind_or_shape_are_named(self):
+        elmo = layer()
+        ids = elmo.ids(SENTENCES)
+        for wrong in (ids.float(), ids[0], ids[:, :, :-1]):
+            with pytest.raises(InputError, match=rf"integers of the shape \(sentences, tokens, {ids.shape[2]}\)"):
+                elmo(wrong)
+
+    def test_another_kind_of_state_is_named(self):
+        with pytest.raises(InputError, match="state is State"):
+            layer()([["a"]], state=Embedder(lively(tiny())).zero_state())
+
+    def test_a_name_in_the_place_of_a_bilm_is_led_to_load(self):
+        with pytest.raises(InputError, match=r"Elmo\('en-small'\): it is made of BiLM\nhint: Elmo\.load"):
+            Elmo("en-small")

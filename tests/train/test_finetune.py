@@ -437,6 +437,8 @@ def test_what_cannot_be_done_is_said_before_anything_is_made(model, text, tmp_pa
     refused(tmp_path, RecipeError, "did you mean `train.epochs`", model, text, epoch=2)
     refused(tmp_path, InputError, "some text should be held out", model, text, held_out=0)
     refused(tmp_path, InputError, "no such file", model, text, held_out="nowhere.txt")
+    for share in ("5%", "0.05"):
+        refused(tmp_path, InputError, f"(?s)'{share}'.*a number: 0.05 for 5%", model, text, held_out=share)
     text.with_name("held.txt").write_text(" \n")
     refused(tmp_path, DataError, r"no sentence in .*held\.txt", model, text)
     text.write_text("one line\n")

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+import elmofire.model  # noqa: F401  says which extra is missing, before torch does
+
+# isort: split
 import numpy as np
 import torch
 from numpy.typing import NDArray

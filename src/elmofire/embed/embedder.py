@@ -13,16 +13,16 @@ from elmofire.embed.device import make_engine
 from elmofire.embed.overlap import overlapped
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, Padded, Selection, select
-from elmofire.embed.sentences import LongSentence, Sentences, Tokens, numbered, token_lists
+from elmofire.embed.sentences import Sentences, Tokens, as_list, numbered, token_lists
 from elmofire.engine.batches import Ints, Places, Pool, make_pool, make_pools, token_ids
 from elmofire.engine.mixing import Mix
 from elmofire.engine.spill import allocate
 from elmofire.engine.state import State
-from elmofire.errors import InputError, ModelError
+from elmofire.errors import InputError, ModelError, require_count
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL, is_name
-from elmofire.formats.weights import Array, Source, Weights, as_folder, refuse_no_weights
-from elmofire.text.tokenizers import Token, load_tokenizer
+from elmofire.formats.weights import Array, Source, Weights, as_folder, refuse_no_model, refuse_others
+from elmofire.text.tokenizers import Token, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,9 @@ class Embedder:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
-        refuse_no_weights(weights, "Embedder")
+        refuse_others(weights, "Embedder")
+        if threads is not None:
+            require_count(threads, "threads")
         self.config = weights.config
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
@@ -78,6 +80,7 @@ class Embedder:
 
         `device` is "auto" (a GPU where torch sees one, else the CPU), "cpu" or a torch device; `threads` are the CPU's.
         """
+        refuse_no_model(what)
         return cls(load_weights(what), device=device, precision=precision, threads=threads)
 
     # -- vectors -----------------------------------------------------------------------------------------------------
@@ -147,6 +150,8 @@ class Embedder:
         if state is None:
             vectors = self._embed(tokens, selection, boundaries=boundaries)
             return selection.padded(vectors) if padded else vectors
+        if not isinstance(state, State):
+            raise InputError(f"state is {state!r:.80}, but should be a State", hint="zero_state() starts one")
         state.check(self.config)
         after = state.grown(len(tokens))
         vectors = self._embed(tokens, selection, boundaries=boundaries, state=after)
@@ -177,7 +182,7 @@ class Embedder:
                 pool.put(results)
                 if progress:
                     progress(len(pool.numbers), pool.tokens)
-            yield from zip(map(_as_list, batch), results, strict=True)
+            yield from zip(map(as_list, batch), results, strict=True)
 
     def pool_by_pool(
         self,
@@ -235,20 +240,22 @@ class Embedder:
         >>> Embedder.load("en-small").tokenize("Don't!")
         [Token(text='Do', start=0, end=2), Token(text="n't", start=2, end=5), Token(text='!', start=5, end=6)]
         """
-        return self._own_tokenizer()(text)
+        return self._tokenizer_for(text)(text)
 
     def words(self, text: str) -> list[str]:
         """The tokens of a sentence without their places."""
-        return self._own_tokenizer().words(text)
+        return self._tokenizer_for(text).words(text)
 
-    def _own_tokenizer(self):
+    def _tokenizer_for(self, text: str) -> Tokenizer:
+        if not isinstance(text, str):
+            raise InputError(f"{text!r:.80} is {type(text).__name__}, but should be one sentence as a string")
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self.tokenizer_info)
         return self._tokenizer
 
     def token_lists(self, sentences: Sentences) -> Iterator[list[str]]:
         """Token lists as they are, strings tokenized; a bare string or a mixture is an error."""
-        return map(_as_list, token_lists(sentences, self.words))
+        return map(as_list, token_lists(sentences, self.words))
 
     def clear_cache(self) -> None:
         """Forget the words seen so far: vectors stay the same, short of rounding."""
@@ -374,10 +381,6 @@ class Embedder:
         if self._source is None:
             raise TypeError("an Embedder made from weights in memory cannot be pickled; save them and load the folder")
         return _reload, (self._found_at, self._settings, self.stamp, self.batch_tokens)
-
-
-def _as_list(tokens: Tokens) -> list[str]:
-    return tokens.as_list() if isinstance(tokens, LongSentence) else tokens
 
 
 def _reload(what: Loadable, settings: dict[str, Any], stamp: str, batch_tokens: int) -> Embedder:

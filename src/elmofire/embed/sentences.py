@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 from elmofire.engine.batches import Places
 from elmofire.engine.spill import allocate
 from elmofire.errors import InputError
+from elmofire.text.token_lists import LONG, each_sentence, tokens_of
 from elmofire.text.tokenizers import Token
 
-_LONG = 10_000  # tokens of a sentence, from where on their memory is worth some time
 _AT_ONCE = 8192  # of a long sentence's tokens
 
 Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence of strings, too
@@ -20,17 +19,7 @@ Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence 
 
 def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]], *, skip: int = 0) -> "Iterator[Tokens]":
     """Token lists as they are, unless they are long; strings through `tokenize`. The first `skip` sentences are left out."""
-    if isinstance(sentences, str | bytes):
-        raise InputError(
-            "one string was given where a list of sentences belongs", hint='put it in a list: ["A sentence."]'
-        )
-    try:
-        items = iter(sentences)
-    except TypeError:
-        raise InputError(
-            f"sentences should be a list of token lists or of strings, not {type(sentences).__name__}"
-        ) from None
-    return _checked(islice(items, skip, None), tokenize, skip)
+    return _checked(islice(each_sentence(sentences), skip, None), tokenize, skip)
 
 
 def _checked(
@@ -45,20 +34,12 @@ def _checked(
             raise InputError(
                 f"sentence {number} is {names[found]}, but those before it are each {names[kind]}: do not mix them"
             )
-        tokens: Tokens = tokenize(sentence) if isinstance(sentence, str) else _as_list(sentence, number)
-        if len(tokens) >= _LONG:
+        tokens: Tokens = tokenize(sentence) if isinstance(sentence, str) else tokens_of(sentence, number)
+        if len(tokens) >= LONG:
             tokens = LongSentence(tokens)
         del sentence  # a long one would stay in memory until the next is asked for
         yield tokens
         number += 1  # by hand, since `enumerate` would keep the sentence too
-
-
-def _check_tokens(tokens: list[str], number: int) -> None:
-    for place, token in enumerate(tokens):
-        if not isinstance(token, str):
-            raise InputError(
-                f"token {place} of sentence {number} is {type(token).__name__} {token!r:.40}, but should be a string"
-            )
 
 
 class Numbered(dict[str, int]):
@@ -129,6 +110,10 @@ def _slices(length: int) -> Iterator[slice]:
 Tokens = list[str] | LongSentence
 
 
+def as_list(tokens: Tokens) -> list[str]:
+    return tokens.as_list() if isinstance(tokens, LongSentence) else tokens
+
+
 def numbered(sentences: Iterable[Tokens], start: str, end: str) -> tuple[list[str], list[Places]]:
     """The distinct tokens of sentences, `start` and `end` first, and each sentence as their numbers, between these two.
 
@@ -154,16 +139,3 @@ def _long_sequence(sentence: LongSentence, words: Numbered) -> NDArray[np.int32]
     for here in _slices(len(sentence)):
         inside[here] = numbers[sentence.places[here]]
     return sequence
-
-
-def _as_list(sentence: Sequence[str] | Sequence[Token], number: int) -> list[str]:
-    if isinstance(sentence, bytes | dict) or not hasattr(sentence, "__iter__"):
-        raise InputError(f"sentence {number} is {type(sentence).__name__}, but should be a list of tokens or a string")
-    # A long one is soon written elsewhere, and needs no copy on the way.
-    tokens: list[Any] = sentence if isinstance(sentence, list) and len(sentence) >= _LONG else list(sentence)
-    kinds = {*map(type, tokens)}
-    if kinds == {Token}:  # as `Embedder.tokenize` gives them
-        return [token.text for token in tokens]
-    if not kinds <= {str}:
-        _check_tokens(tokens, number)
-    return tokens

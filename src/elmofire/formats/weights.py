@@ -64,11 +64,21 @@ class Weights:
     source: Source | None = None
 
 
-def refuse_no_weights(given: object, of: str) -> None:
+def refuse_others(given: object, of: str, made_of: type = Weights) -> None:
     """An error if the class was called with a name or a folder, where `load` was meant."""
-    if not isinstance(given, Weights):
+    if not isinstance(given, made_of):
         raise InputError(
-            f"{of}({given!r:.80}): it is made of Weights", hint=f"{of}.load(...) takes a name, a folder or a pair"
+            f"{of}({given!r:.80}): it is made of {made_of.__name__}",
+            hint=f"{of}.load(...) takes a name, a folder or a pair",
+        )
+
+
+def refuse_no_model(what: object) -> None:
+    """An error for what names no model; as a path, "" would be the current folder."""
+    parts = what if isinstance(what, tuple | list) else [what]
+    if not all(isinstance(part, str | os.PathLike) and os.fspath(part) for part in parts):
+        raise InputError(
+            f"{what!r:.80} names no model", hint="give a name, a folder, an archive, or a pair (options, weights)"
         )
 
 

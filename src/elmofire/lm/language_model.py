@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from elmofire.embed.sentences import Sentences
-from elmofire.errors import InputError, ModelError
+from elmofire.errors import InputError, ModelError, require_count
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.formats.names import DEFAULT_MODEL
-from elmofire.formats.weights import Weights, refuse_no_weights
+from elmofire.formats.weights import Weights, refuse_no_model, refuse_others
 from elmofire.lm.reading import Reader
 from elmofire.lm.scoring import Perplexity, Scorer, SentenceScore
 from elmofire.lm.substitutes import BOTH, Fillers, Substitute, find_marked
@@ -36,7 +36,7 @@ class LanguageModel:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
-        refuse_no_weights(weights, "LanguageModel")
+        refuse_others(weights, "LanguageModel")
         vocabulary = _checked_vocabulary(weights)
         self.config = weights.config
         # Without the head, of which the scorer holds the one copy.
@@ -61,6 +61,7 @@ class LanguageModel:
         threads: int | None = None,
     ) -> "LanguageModel":
         """Load a model as `Embedder.load` does; `vocab` is a vocabulary file for a model that comes without one."""
+        refuse_no_model(what)
         return cls(load_weights(what, vocab=vocab), device=device, precision=precision, threads=threads)
 
     def perplexity(
@@ -104,12 +105,11 @@ class LanguageModel:
             tokens = list(next(iter(self.embedder.token_lists([sentence]))))
         if position is None:
             raise InputError("a list of tokens needs position=, the place of the one to replace, from 0")
-        if not 0 <= position < len(tokens):
+        if position not in range(len(tokens)):
             raise InputError(
-                f"position is {position}, but should be one of the sentence's {len(tokens)} tokens, from 0"
+                f"position is {position!r}, but should be one of the sentence's {len(tokens)} tokens, from 0"
             )
-        if top < 1:
-            raise InputError(f"top is {top}, but should be at least 1")
+        require_count(top, "top")
         wanted = (FORWARD, BACKWARD) if direction == BOTH else (direction,)
         for one in wanted:
             if one not in self.config.directions:

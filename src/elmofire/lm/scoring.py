@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elmofire.embed.sentences import Sentences
 from elmofire.engine.batches import Ints
 from elmofire.engine.state import State
-from elmofire.errors import InputError
+from elmofire.errors import InputError, require_count
 from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.formats.weights import Array
 from elmofire.lm.lanes import Place, chunks, lane_steps
@@ -139,8 +139,7 @@ class Scorer:
         self, sentences: Sentences, lanes: int, progress: Callable[[int, int], None] | None = None
     ) -> Perplexity:
         """Sentences one after the other in lanes, as 2018's evaluation did."""
-        if lanes < 1:
-            raise InputError(f"lanes is {lanes}, but should be at least 1")
+        require_count(lanes, "lanes")
         bounded = (self.bounded(tokens) for tokens in self.reader.token_lists(sentences))
         states: dict[str, State] = {}
         tally = _Tally(self.directions)

@@ -5,4 +5,4 @@ try:
 except ImportError:
     from elmofire.errors import MissingExtra
 
-    raise MissingExtra("training, a GPU, the Elmo layer or AllenNLP's old API", "torch") from None
+    raise MissingExtra("training, a GPU, the Elmo layer, a tagger, a probe or AllenNLP's old API", "torch") from None

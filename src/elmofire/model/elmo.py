@@ -1,6 +1,6 @@
 """ELMo as a layer of other models: one biLM, one or more learned mixes of its layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,9 +12,14 @@ from elmofire.engine.batches import token_ids
 from elmofire.errors import InputError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL
+from elmofire.formats.weights import refuse_no_model, refuse_others
 from elmofire.kernels import LstmState
 from elmofire.model.bilm import BiLM
 from elmofire.model.mix import ScalarMix, normalize_over_batch
+from elmofire.text.token_lists import each_sentence, tokens_of
+from elmofire.text.tokenizers import Token
+
+Sentences = Iterable[Sequence[str] | Sequence[Token]]
 
 # Over which positions the statistics go, and what keeps the root from zero.
 _LAYER_NORMS = {"allennlp": (True, 1e-13), "bilm-tf": (False, 1e-12)}
@@ -55,6 +60,9 @@ class Elmo(nn.Module):
         trainable: bool = False,
     ) -> None:
         super().__init__()
+        refuse_others(bilm, "Elmo", BiLM)
+        if representations < 1:
+            raise ValueError(f"representations is {representations}, but should be at least 1")
         if layer_norm is not None and layer_norm not in _LAYER_NORMS:
             raise ValueError(f"layer_norm is {layer_norm!r}, but should be None or one of {', '.join(_LAYER_NORMS)}")
         if len(set(bilm.config.layer_widths)) > 1 and not top_only:
@@ -74,6 +82,7 @@ class Elmo(nn.Module):
     @classmethod
     def load(cls, what: Loadable = DEFAULT_MODEL, representations: int = 1, **options) -> "Elmo":
         """The layer over whatever `load_weights` takes; `options` are the constructor's. A head, which vectors do not need, stays behind."""
+        refuse_no_model(what)
         weights = load_weights(what)
         headless = replace(weights, config=replace(weights.config, head=0))
         return cls(BiLM.from_weights(headless), representations=representations, **options)
@@ -87,17 +96,13 @@ class Elmo(nn.Module):
         """`lambda * ||w||^2` over all mixes, to add to a loss; the paper's lambda was 0.001 to 1."""
         return strength * torch.stack([mix.penalty() for mix in self.mixes]).sum()  # pyright: ignore[reportCallIssue]
 
-    def ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+    def ids(self, sentences: Sentences) -> Tensor:
         """Token lists -> (B, T, W) ids, padded with zeros; for a data loader that prepares batches beforehand."""
-        if isinstance(sentences, str) or any(isinstance(sentence, str) for sentence in sentences):
-            raise InputError(
-                "the Elmo layer takes lists of tokens, not strings", hint="split or tokenize each sentence first"
-            )
-        flat = [token for sentence in sentences for token in sentence]
-        rows = self._rows(flat)
-        padded = torch.zeros(len(sentences), max(map(len, sentences), default=0), *rows.shape[1:], dtype=torch.long)
+        token_lists = _token_lists(sentences)
+        rows = self._rows([token for tokens in token_lists for token in tokens])
+        padded = torch.zeros(len(token_lists), max(map(len, token_lists), default=0), rows.shape[1], dtype=torch.long)
         first = 0
-        for b, sentence in enumerate(sentences):
+        for b, sentence in enumerate(token_lists):
             padded[b, : len(sentence)] = rows[first : first + len(sentence)]
             first += len(sentence)
         return padded
@@ -106,8 +111,10 @@ class Elmo(nn.Module):
         ids = token_ids(tokens, self.bilm.config, self.bilm.vocabulary, self.bilm.alphabet)
         return torch.from_numpy(ids.astype(np.int64))
 
-    def forward(self, sentences: Sequence[Sequence[str]] | Tensor, state: LstmState | None = None) -> ElmoOutput:
+    def forward(self, sentences: Sentences | Tensor, state: LstmState | None = None) -> ElmoOutput:
         """Token lists, or ids (B, T, W) as `ids` makes them. With a state, row r goes on from its row r."""
+        if state is not None and not isinstance(state, LstmState):
+            raise InputError(f"state is {type(state).__name__}, but should be the `state` of an output of this layer")
         ids = sentences if isinstance(sentences, Tensor) else self.ids(sentences)
         ids = ids.to(self.bilm.stacks[0][0].bias.device)  # pyright: ignore[reportIndexIssue, reportArgumentType]
         distinct, tokens, lengths = self._bounded(ids)
@@ -130,11 +137,16 @@ class Elmo(nn.Module):
 
     def _bounded(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Ids without boundaries -> distinct tokens' ids, their places (B, T + 2) with boundaries, lengths."""
+        markers = self._rows([self.bilm.alphabet.start, self.bilm.alphabet.end]).to(ids.device)
+        if ids.dtype.is_floating_point or ids.dim() != 3 or ids.shape[2] != markers.shape[1]:
+            raise InputError(
+                f"the ids are {ids.dtype} of the shape {tuple(ids.shape)}, but should be integers of the shape (sentences, tokens, {markers.shape[1]})",
+                hint="`ids` makes them of lists of tokens",
+            )
         present = (ids > 0).any(dim=2)
         lengths = present.sum(dim=1)
         if bool((present != (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None])).any()):
             raise InputError("rows of zeros stand between tokens", hint="pad at the end of each sentence only")
-        markers = self._rows([self.bilm.alphabet.start, self.bilm.alphabet.end]).to(ids.device)
         rows = torch.cat([torch.zeros_like(markers[:1]), markers, ids.flatten(0, 1)])
         distinct, place = rows.unique(dim=0, return_inverse=True)
         tokens = torch.full((ids.shape[0], ids.shape[1] + 2), int(place[0]), device=ids.device)
@@ -142,3 +154,14 @@ class Elmo(nn.Module):
         tokens[:, 1:-1] = place[3:].reshape(ids.shape[:2])
         tokens[torch.arange(len(tokens), device=ids.device), lengths + 1] = place[2]
         return distinct, tokens, lengths + 2
+
+
+def _token_lists(sentences: Sentences) -> list[list[str]]:
+    found: list[list[str]] = []
+    for number, sentence in enumerate([sentences] if isinstance(sentences, str) else each_sentence(sentences)):
+        if isinstance(sentence, str):
+            raise InputError(
+                "the Elmo layer takes lists of tokens, not strings", hint="split or tokenize each sentence first"
+            )
+        found.append(tokens_of(sentence, number))
+    return found

@@ -19,6 +19,8 @@ class ScalarMix(nn.Module):
 
     def __init__(self, layers: int, *, weights: Sequence[float] | None = None, gamma: float | None = None) -> None:
         super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers is {layers}, but should be at least 1")
         if weights is not None and len(weights) != layers:
             raise ValueError(f"{len(weights)} weights for {layers} layers: give one per layer, layer 0 first")
         start = torch.zeros(layers) if weights is None else torch.tensor(list(weights), dtype=torch.float32)

@@ -12,6 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import elmofire.model  # noqa: F401  says which extra is missing, before torch does
+
+# isort: split
 import numpy as np
 import torch
 from numpy.typing import NDArray

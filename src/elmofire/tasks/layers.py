@@ -3,6 +3,9 @@
 Shapes: B sentences, T tokens, W characters of a word, K tags.
 """
 
+import elmofire.model  # noqa: F401  says which extra is missing, before torch does
+
+# isort: split
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import elmofire.model  # noqa: F401  says which extra is missing, before torch does
+
+# isort: split
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import elmofire.model  # noqa: F401  says which extra is missing, before torch does
+
+# isort: split
 import numpy as np
 import torch
 from torch import Tensor, nn

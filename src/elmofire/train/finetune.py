@@ -6,6 +6,7 @@ RUN.corpus   the text, prepared with the model's own tokenizer
 
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -148,6 +149,11 @@ def _note(show: Callable[[Record], None], text: str) -> None:
 def _refuse_missing_text(texts: Sequence[str], held_out: float | int | str) -> None:
     find_sources(texts)
     if isinstance(held_out, str):
+        if re.fullmatch(r"[\d.]+%?", held_out) and not Path(held_out).exists():
+            raise InputError(
+                f"held_out is {held_out!r}, and there is no such file",
+                hint="a share of the lines is a number: 0.05 for 5%",
+            )
         find_sources([held_out])
     elif not held_out > 0:
         raise InputError(
