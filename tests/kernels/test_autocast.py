@@ -93,3 +93,19 @@ def test_nothing_is_rounded_that_was_asked_for_in_float32(case):
     assert {tensor.dtype for tensor in found} == {torch.float32}
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("way", ["autocast", "a model in halves"])
+def test_halves_come_by_autocast_or_by_the_tensors_and_states_stay_float32(half, way):
+    inputs, hidden, memory, *flat = lstmp_of("torch", 3)[1]
+    state, weights = LstmState(hidden, memory), LayerWeights(*flat)
+    expected, _ = lstmp(inputs, [[weights]], state)
+    if way == "autocast":
+        with torch.autocast("cpu", half):
+            found, after = lstmp(inputs, [[weights]], state)
+    else:
+        own = LayerWeights(*(tensor.to(half) for tensor in weights))
+        found, after = lstmp(inputs.to(half), [[own]], LstmState(hidden.to(half), memory.to(half)))
+    assert {tensor.dtype for tensor in (found, *after)} == {torch.float32}
+    assert 1e-5 < float((found - expected).norm() / expected.norm()) < 2e-2

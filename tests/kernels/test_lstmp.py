@@ -167,7 +167,7 @@ def test_what_would_be_computed_wrongly_is_refused_on_every_path(path, wrong):
         triton_device()
     names = ("inputs", "weights", "state", "lengths", "resets")
     given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11), strict=True))
-    with pytest.raises(InputError, match=r"should be|not (bool|int64|float32)|all have one"):
+    with pytest.raises(InputError, match=r"should be|not (bool|int64|float32)|all have one|not in float64|one type"):
         lstmp(**given | {name: change(given.get(name)) for name, change in WRONG[wrong].items()}, path=path)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from elmofire.kernels.lstmp_gpu import PackedWeights
 
 
-_NUMBERS = (torch.float32, torch.bfloat16, torch.float64)
+_NUMBERS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _KINDS = {"lengths": (torch.int64, torch.int32), "resets": (torch.bool,)}
 
 
@@ -93,7 +93,9 @@ def lstmp(
     from elmofire.kernels import lstmp_torch
 
     assert isinstance(weights, Sequence)
-    half = dtype == torch.bfloat16
+    half = dtype in (torch.bfloat16, torch.float16)
+    if not half:
+        _check_one_type(inputs, weights)
     with torch.autocast(inputs.device.type, dtype) if half else without_autocast(inputs.device):
         return lstmp_torch.run(inputs, weights, state, lengths, **options)
 
@@ -148,6 +150,15 @@ def _check(
     ]
     if problems:
         raise InputError(f"inputs {tuple(inputs.shape)} do not fit: {'; '.join(problems)}")
+
+
+def _check_one_type(inputs: Tensor, weights: Sequence[Sequence[LayerWeights]]) -> None:
+    of_weights = {tensor.dtype for stack in weights for layer in stack for tensor in layer if tensor is not None}
+    if other := of_weights - {inputs.dtype}:
+        raise InputError(
+            f"inputs in {_shown(inputs.dtype)} with weights in {', '.join(map(_shown, other))}: torch multiplies one type",
+            hint="convert one of them, or say precision='bfloat16'",
+        )
 
 
 def _check_numbers(*, dropout: float, **clips: float | None) -> None:

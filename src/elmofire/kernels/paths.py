@@ -22,9 +22,7 @@ def operand_dtype(precision: str | None, inputs: torch.Tensor) -> torch.dtype:
             raise InputError(f"precision is {precision!r}, but should be one of {', '.join(PRECISIONS)}")
         return PRECISIONS[precision]
     kind = inputs.device.type
-    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
-        return torch.bfloat16
-    return inputs.dtype
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs.dtype
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -51,7 +51,8 @@ WAYS = {
     "lanes, full, different text": ("small", 150, [*QUICK, *ELMO, *LANES, FULL, "data.text=different"]),
     "lanes with resets, sampled": ("small", 180, [*QUICK, *ELMO, *LANES, SAMPLED, "data.reset=true"]),
     "lanes with resets, full": ("small", 130, [*QUICK, *ELMO, *LANES, FULL, "data.reset=true"]),
-    # These two as their recipes say, with their own optimizers and dropout.
+    # These three as their recipes say, with their own optimizers and dropout.
+    "original": ("original", 400, [*ELMO, SAMPLED, "epochs=none", "data.steps=10", "batch_tokens=160"]),
     "cnn-big-lstm": ("cnn-big-lstm", 540, ["encoder.width=24", "encoder.character_dim=8", SAMPLED, "batch_tokens=160"]),
     "kim2016": ("kim2016", 250, [*KIM, "train.batch_tokens=175", "train.evaluate_every=50"]),
     "without a highway": ("kim2016", 200, [*QUICK, *KIM, *LANES, "encoder.highways=0"]),
