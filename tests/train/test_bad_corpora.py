@@ -80,7 +80,7 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
     [
         (["nowhere.txt"], {}, "no such file"),
         (["nowhere*.txt"], {}, "no file has such a name"),
-        (["."], {}, "no text in this folder"),
+        (["."], {}, "no text in this folder, but 1 file (a.dat)\nhint: it takes .txt and .jsonl files"),
         (["a.conllu"], {}, "CoNLL-U"),
         (["a.jsonl"], {"documents": "blocks"}, "records"),
         (["a.dat"], {"titles": "("}, "no regular expression"),

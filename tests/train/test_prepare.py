@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 import shutil
@@ -222,7 +223,6 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
         "a.txt": "one",
         "c.jsonl": '"three"',
         ".hidden.txt": "no",
-        "x.bin": "no",
     }.items():
         (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "texts" / name).write_text(text)
@@ -230,6 +230,46 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
     assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]], [["three"]]]
     corpus = prepare([str(tmp_path / "texts/**/*.txt")], tmp_path / "other", processes=1)
     assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]]]
+
+
+def test_compressed_files_of_a_folder_are_text_unless_their_names_say_otherwise(tmp_path):
+    for name in ("a.gz", "news.2007.en.gz", "v1.2.xz", "c.txt.gz", "no.tar.gz", "no.csv.bz2", ".no.gz", "no.json.zst"):
+        pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)
+        (tmp_path / name).write_bytes(pack(name.encode()))
+    with pytest.warns(UserWarning, match=r"3 files \(no\.csv\.bz2, no\.json\.zst, no\.tar\.gz\) left out"):
+        corpus = prepare([tmp_path], tmp_path / "corpus", pretokenized=True, processes=1)
+    assert documents_of(corpus.train, corpus) == [[["a.gz"]], [["c.txt.gz"]], [["news.2007.en.gz"]], [["v1.2.xz"]]]
+
+
+def test_what_is_left_out_of_a_folder_is_told_and_how_to_take_it(tmp_path):
+    (tmp_path / "texts/more").mkdir(parents=True)
+    for name in ("a.txt", "README.md", "news.en-00001-of-00100", "LICENSE", ".hidden"):
+        (tmp_path / "texts" / name).write_text(name)
+    others = (
+        r"texts: 3 files \(LICENSE, README.md, news.en-00001-of-00100\) left out: it takes .txt .*; '.*/texts/\*' takes"
+    )
+    with pytest.warns(UserWarning, match=others):
+        assert prepare([tmp_path / "texts"], tmp_path / "corpus", processes=1).train.sentences == 1
+    assert prepare([tmp_path / "texts/*"], tmp_path / "all", processes=1).train.documents == 4
+    (tmp_path / "texts/more/b").write_text("b")
+    with pytest.warns(UserWarning, match=r"4 files .*; '.*/texts/\*\*' takes"):
+        prepare([tmp_path / "texts"], tmp_path / "corpus", processes=1)
+    assert prepare([tmp_path / "texts/**"], tmp_path / "deep", processes=1).train.documents == 5
+
+
+def test_a_name_that_is_not_utf8_can_be_told_too(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+    with pytest.warns(UserWarning, match=r"1 file \(\\xff\) left out"):
+        prepare([tmp_path], tmp_path / "corpus", processes=1)
+
+
+def test_what_a_killed_run_has_left_in_a_folder_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "corpus.parts/corpus").mkdir(parents=True)
+    (tmp_path / "corpus.parts/manifest.json").write_text("[]")
+    (tmp_path / "corpus.parts/corpus/vocab.txt").write_text("<S>")
+    assert prepare([tmp_path], tmp_path / "corpus", processes=1).train.sentences == 1
 
 
 @pytest.mark.parametrize(

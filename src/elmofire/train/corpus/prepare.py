@@ -6,6 +6,7 @@
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -66,8 +67,8 @@ def prepare(
     held_out_texts = held_out_texts or {}
     sources: list[Source] = []
     for name, files in held_out_texts.items():
-        sources += find_sources(files, name, name=f"held_out_texts[{name!r}]")
-    sources += find_sources(texts)
+        sources += find_sources(files, name, name=f"held_out_texts[{name!r}]", note=_warn)
+    sources += find_sources(texts, note=_warn)
     names = [*held_out_texts, *([wanted.held_out_name] if wanted.held_out else [])]
     _check_names(names, sources)
     vocabulary = given_vocabulary(Path(wanted.vocabulary)) if isinstance(wanted.vocabulary, str) else None
@@ -115,6 +116,10 @@ def _check_names(names: list[str], sources: list[Source]) -> None:
             )
             raise InputError(f"{source.path}: given twice{both}")
         seen[key] = source
+
+
+def _warn(told: str) -> None:
+    warnings.warn(told, stacklevel=4)
 
 
 def _size(source: Source) -> int | None:
