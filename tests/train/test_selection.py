@@ -204,7 +204,7 @@ def test_lines_too_short_to_be_found_are_counted_and_told(tmp_path):
     found = corpus.table["report"]["overlaps"]
     assert [(row["lines"], row["short"]) for row in found] == [(3, 2), (10, 1)]
     assert short_lines_notes(corpus.table) == [
-        f"2 of 3 lines of {tmp_path / 'short.txt'} have fewer than 3 words, so they could not be found; ngram (--ngram) takes fewer"
+        f"2 of 3 lines of {tmp_path / 'short.txt'} have fewer than 3 words and could not be found; ngram (--ngram) takes fewer"
     ]
     assert report_lines(corpus.table)[-2:] == [
         f"overlaps    1 training sentence found with 3 words in a row of {tmp_path / 'short.txt'}, which has 1 such row",

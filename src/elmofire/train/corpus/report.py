@@ -127,9 +127,13 @@ def unknown_note(table: dict[str, Any]) -> str | None:
     share = table["splits"]["train"]["unknown"]
     if share <= 0.5:
         return None
+    given = isinstance(table["options"]["vocabulary"], str)
+    question = (
+        "is it one of this language, with words split and written in the same way" if given else "is it large enough"
+    )
     return (
         f"{100 * share:.0f}% of the training tokens are not in the vocabulary, so a model would mostly learn to predict <UNK>: "
-        "is it a vocabulary of this language, with words split and written in the same way, and large enough?"
+        f"{question}?"
     )
 
 
@@ -147,7 +151,7 @@ def short_lines_notes(table: dict[str, Any]) -> list[str]:
     n = table["options"]["ngram"]
     return [
         f"{check['short']:,} of {_counted(check['lines'], 'line')} of {check['file']} {'has' if check['short'] == 1 else 'have'} fewer "
-        f"than {n} words, so they could not be found; ngram (--ngram) takes fewer"
+        f"than {n} words and could not be found; ngram (--ngram) takes fewer"
         for check in table["report"]["overlaps"]
         if check.get("short", 0) > _MANY_SHORT * check.get("lines", 0)
     ]
