@@ -245,12 +245,48 @@ def test_bytes_that_are_not_utf8_are_an_error_with_a_way_out(write):
         (lzma.compress(b"text"), "give the file its suffix .xz"),
         (bz2.compress(b"text"), "give the file its suffix .bz2"),
         ("text".encode("utf-16"), "iconv -f utf-16"),
+        ("text\nmore".encode("utf-16-le"), "iconv -f utf-16le -t utf-8"),
+        ("text\nmore".encode("utf-16-be"), "iconv -f utf-16be -t utf-8"),
+        ("привет, мир и все\n".encode("utf-16-le"), "iconv -f utf-16le -t utf-8"),
+        ("«eins» und zwei\n".encode("utf-16-le"), "iconv -f utf-16le -t utf-8"),
         (b"\xe9t\xe9", "iconv -f latin1"),
     ],
-    ids=["gz", "xz", "bz2", "utf-16", "latin1"],
+    ids=["gz", "xz", "bz2", "utf-16", "utf-16le", "utf-16be", "russian", "quotes", "latin1"],
 )
 def test_a_file_that_starts_with_no_text_is_told_what_it_looks_like(write, content, says):
     assert says in message(write("a.txt", content))
+
+
+@pytest.mark.parametrize("format", ["text", "conllu", "jsonl"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"%PDF-1.4\n1 0 obj\n",
+        b"PK\x03\x04\x14\x00\x06\x00\x08\x00",
+        b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01",
+        b"\x89PNG\r\n\x1a\n",
+        b"{\\rtf1\\ansi one}\n",
+        random.Random(1).randbytes(5_000),
+        gzip.compress(b"text")[2:],
+    ],
+    ids=["pdf", "zip", "elf", "png", "rtf", "random", "deflated"],
+)
+def test_a_file_that_is_no_text_is_never_to_be_converted(write, content, format):
+    said = message(write("a.txt", content), format=format)
+    assert said.startswith("a.txt: is no text (a PDF? a Word or zip file?)\nhint: save what it says as plain text")
+
+
+def test_the_byte_0_is_refused_wherever_it_stands(write):
+    assert message(write("a.txt", b"fine\none\0two\n")).startswith(
+        "a.txt:2: holds the byte 0, so it is no text\nhint: is"
+    )
+    assert message(write("a.conllu", b"1\tfine\n2\to\0ne\n")).startswith("a.conllu:2: holds the byte 0")
+    russian = "ё\nи снова два и три\n".encode("utf-16-le")  # the first line has no zero
+    assert "iconv -f utf-16le" in message(write("b.txt", russian))
+
+
+def test_tokens_of_json_hold_what_they_like(write):
+    assert list(read_sentences(write("a.jsonl", '["a\\u0000b"]\n'))) == [["a\0b"]]
 
 
 @pytest.mark.parametrize(

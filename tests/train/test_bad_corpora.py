@@ -13,6 +13,7 @@ import pytest
 from filelock import FileLock
 
 from elmofire.errors import DataError, ElmofireError, InputError, MissingExtra
+from elmofire.train.corpus import blocks
 from elmofire.train.corpus.prepare import prepare
 from elmofire.train.corpus.sources import find_sources
 from elmofire.train.processes import Processes
@@ -22,7 +23,7 @@ BAD = {
     "blank": (b"\n \n\t\n", "no sentence in"),
     "endless": (b"word " * 300_000, r":1: the line is longer than 1,048,576 bytes"),
     "zeros": (b"fine\n" + bytes(100), r":2: holds the byte 0"),
-    "binary": (bytes(range(256)) * 100, r"not UTF-8|byte 0"),
+    "binary": (bytes(range(256)) * 100, "is no text"),
     "latin": ("one\ntwo\ncaf\u00e9\n".encode("latin1"), r":3: not UTF-8: byte 0xe9 at byte 4"),
     "utf16": ("one\n".encode("utf-16"), r":1: not UTF-8"),
     "boundary": (b"one\n<S> two </S>\n", r":2: holds <S> or </S>"),
@@ -75,16 +76,40 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
     assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
 
 
+@pytest.mark.parametrize("word", ["w 1", "w\t1"])
+def test_a_vocabulary_with_white_space_in_a_word_is_refused_before_anything_is_read(tmp_path, word):
+    (tmp_path / "vocab.txt").write_text(f"<S>\n</S>\n<UNK>\na\n{word}\n")
+    (tmp_path / "text.txt").write_text("a b\n")
+    with pytest.raises(InputError, match=r"vocab\.txt:5: 'w.*1' holds white space, .*\nhint: one word a line"):
+        prepare([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary=tmp_path / "vocab.txt", progress=never)
+
+
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_a_text_that_is_mostly_one_sentence_is_refused(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    (tmp_path / "a.txt").write_text("one two\n\n" * 4)
+    (tmp_path / "b.txt").write_text("three\n" + "four " * 5000 + "\n" + "five\n" * 100)
+    told = r"b\.txt:2: a sentence of 5,000 words, more than half of the training text\nhint: "
+    with pytest.raises(DataError, match=told):
+        prepare([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "corpus", processes=1)
+    assert not list(tmp_path.glob("corpus*"))
+    held = prepare([tmp_path / "a.txt"], tmp_path / "held", held_out_texts={"dev": [tmp_path / "b.txt"]}, processes=1)
+    assert held.table["report"]["long_sentences"]["sentences"] == 1
+    (tmp_path / "b.txt").write_text("one " * 1000 + "\n")  # as long as one may be
+    assert prepare([tmp_path / "b.txt"], tmp_path / "short", processes=1).train.sentences == 1
+
+
 @pytest.mark.parametrize(
     ("texts", "wanted", "message"),
     [
         (["nowhere.txt"], {}, "no such file"),
         (["nowhere*.txt"], {}, "no file has such a name"),
-        (["."], {}, "no text in this folder"),
+        (["."], {}, "no text in this folder, but 1 file (a.dat)\nhint: it takes .txt and .jsonl files"),
         (["a.conllu"], {}, "CoNLL-U"),
         (["a.jsonl"], {"documents": "blocks"}, "records"),
         (["a.dat"], {"titles": "("}, "no regular expression"),
         (["a.dat"], {"vocabulary": 3}, "no room"),
+        (["a.dat"], {"vocabulary": "many"}, "vocabulary is 'many', but should be a number or a file that exists"),
         (["a.dat"], {"held_out": 1.5}, "share below 1"),
         (["a.dat"], {"held_out": float("nan")}, "share below 1"),
         (["a.dat"], {"vocabulary": "vocab.txt", "min_count": 2}, "vocab.txt is taken with all its words"),
@@ -187,7 +212,8 @@ def test_a_prepared_corpus_is_no_text(tmp_path):
     assert not list(tmp_path.glob("again*"))
     prepare([str(tmp_path)], tmp_path / "corpus", processes=1)  # the same again: the one inside is left out
     (tmp_path / "corpus.json").write_text("{}")  # somebody else's
-    assert prepare([str(tmp_path)], tmp_path / "other", processes=1).train.sentences == 1
+    with pytest.warns(UserWarning, match="corpus.json"):
+        assert prepare([str(tmp_path)], tmp_path / "other", processes=1).train.sentences == 1
 
 
 def test_two_at_once_are_told_what_to_do(tmp_path):

@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 import shutil
@@ -27,7 +28,13 @@ from elmofire.train.archive.packing import pack
 from elmofire.train.corpus import blocks, shards
 from elmofire.train.corpus.prepare import prepare
 from elmofire.train.corpus.reader import Corpus
-from elmofire.train.corpus.report import language_note, long_sentences_note
+from elmofire.train.corpus.report import (
+    covered_note,
+    language_note,
+    long_sentences_note,
+    report_lines,
+    unknown_note,
+)
 from elmofire.train.corpus.settings import CorpusSettings
 
 WORDS = [
@@ -222,7 +229,6 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
         "a.txt": "one",
         "c.jsonl": '"three"',
         ".hidden.txt": "no",
-        "x.bin": "no",
     }.items():
         (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "texts" / name).write_text(text)
@@ -230,6 +236,46 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
     assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]], [["three"]]]
     corpus = prepare([str(tmp_path / "texts/**/*.txt")], tmp_path / "other", processes=1)
     assert documents_of(corpus.train, corpus) == [[["one"]], [["two"]]]
+
+
+def test_compressed_files_of_a_folder_are_text_unless_their_names_say_otherwise(tmp_path):
+    for name in ("a.gz", "news.2007.en.gz", "v1.2.xz", "c.txt.gz", "no.tar.gz", "no.csv.bz2", ".no.gz", "no.json.zst"):
+        pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)
+        (tmp_path / name).write_bytes(pack(name.encode()))
+    with pytest.warns(UserWarning, match=r"3 files \(no\.csv\.bz2, no\.json\.zst, no\.tar\.gz\) left out"):
+        corpus = prepare([tmp_path], tmp_path / "corpus", pretokenized=True, processes=1)
+    assert documents_of(corpus.train, corpus) == [[["a.gz"]], [["c.txt.gz"]], [["news.2007.en.gz"]], [["v1.2.xz"]]]
+
+
+def test_what_is_left_out_of_a_folder_is_told_and_how_to_take_it(tmp_path):
+    (tmp_path / "texts/more").mkdir(parents=True)
+    for name in ("a.txt", "README.md", "news.en-00001-of-00100", "LICENSE", ".hidden"):
+        (tmp_path / "texts" / name).write_text(name)
+    others = (
+        r"texts: 3 files \(LICENSE, README.md, news.en-00001-of-00100\) left out: it takes .txt .*; '.*/texts/\*' takes"
+    )
+    with pytest.warns(UserWarning, match=others):
+        assert prepare([tmp_path / "texts"], tmp_path / "corpus", processes=1).train.sentences == 1
+    assert prepare([tmp_path / "texts/*"], tmp_path / "all", processes=1).train.documents == 4
+    (tmp_path / "texts/more/b").write_text("b")
+    with pytest.warns(UserWarning, match=r"4 files .*; '.*/texts/\*\*' takes"):
+        prepare([tmp_path / "texts"], tmp_path / "corpus", processes=1)
+    assert prepare([tmp_path / "texts/**"], tmp_path / "deep", processes=1).train.documents == 5
+
+
+def test_a_name_that_is_not_utf8_can_be_told_too(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+    with pytest.warns(UserWarning, match=r"1 file \(\\xff\) left out"):
+        prepare([tmp_path], tmp_path / "corpus", processes=1)
+
+
+def test_what_a_killed_run_has_left_in_a_folder_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "corpus.parts/corpus").mkdir(parents=True)
+    (tmp_path / "corpus.parts/manifest.json").write_text("[]")
+    (tmp_path / "corpus.parts/corpus/vocab.txt").write_text("<S>")
+    assert prepare([tmp_path], tmp_path / "corpus", processes=1).train.sentences == 1
 
 
 @pytest.mark.parametrize(
@@ -410,7 +456,7 @@ def test_the_report_counts_what_a_loop_counts(tmp_path):
 def test_sentences_that_are_none_are_counted_and_the_first_is_named(tmp_path, monkeypatch, block_bytes):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 1000 + "\n")  # as long as one may be
-    (tmp_path / "b.txt").write_text("three\n\n" + "four " * 1001 + "\nfive\n" + "six " * 5000 + "\n")
+    (tmp_path / "b.txt").write_text("three\n\n" + "four " * 1001 + "\nfive\n" + "six " * 2000 + "\n")
     settings_ = {"pretokenized": True}
     short = prepare([str(tmp_path / "a.txt")], tmp_path / "short", **settings_, processes=1)
     assert "long_sentences" not in short.table["report"]
@@ -418,6 +464,39 @@ def test_sentences_that_are_none_are_counted_and_the_first_is_named(tmp_path, mo
     both = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "both", **settings_, processes=1)
     assert both.table["report"]["long_sentences"] == {"sentences": 2, "first": f"{tmp_path / 'b.txt'}:3"}
     assert long_sentences_note(both.table).startswith("2 sentences have more than 1,000 words (the first in ")
+
+
+@pytest.mark.parametrize("unknown", [50, 51])
+def test_a_text_that_is_mostly_unknown_is_told(tmp_path, unknown):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\none\n")
+    (tmp_path / "text.txt").write_text("two " * unknown + "one " * (100 - unknown) + "\n")
+    corpus = prepare([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary=tmp_path / "vocab.txt", processes=1)
+    told = unknown_note(corpus.table)
+    assert told.startswith("51% of the training tokens are not in the vocabulary") if unknown > 50 else told is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "told"),
+    [
+        ("a a b\n", {}, "min_count=2 (--min-count 2) leaves out words"),
+        ("a a b b\n", {}, "would not learn what <UNK> is"),
+        ("a a b b\n", {"min_count": 2}, "would not learn what <UNK> is"),
+        ("a a b\n", {"min_count": 2}, None),
+        ("a a b\n", {"vocabulary": 4}, None),
+    ],
+)
+def test_a_vocabulary_that_leaves_nothing_out_is_told_with_a_way_that_would(tmp_path, text, wanted, told):
+    (tmp_path / "text.txt").write_text(text)
+    found = covered_note(prepare([tmp_path / "text.txt"], tmp_path / "corpus", **wanted, processes=1).table)
+    assert found.endswith(told) or told in found if told else found is None
+    assert not found or ("min_count" in found) == ("min_count" in told)
+
+
+def test_the_report_counts_one_of_a_thing(tmp_path):
+    (tmp_path / "text.txt").write_text("x" * 60 + "\n")
+    told = "\n".join(report_lines(prepare([tmp_path / "text.txt"], tmp_path / "corpus", processes=1).table))
+    assert "words       1 type, 1 of them once\n" in told
+    assert "long words  1 token over 48 bytes (1 type); the longest has 60\n" in told
 
 
 def test_a_language_that_is_none_is_told_and_others_are_not():
@@ -435,8 +514,20 @@ def test_a_corpus_that_is_there_is_not_made_again_nor_overwritten(tmp_path):
     before = (tmp_path / "corpus/corpus.json").stat().st_mtime_ns
     prepare([str(text)], tmp_path / "corpus", processes=1)
     assert (tmp_path / "corpus/corpus.json").stat().st_mtime_ns == before
-    with pytest.raises(DataError, match="made in another way"):
-        prepare([str(text)], tmp_path / "corpus", vocabulary=4, processes=1)
+    wanted = {"vocabulary": 4, "unique": "sentences"}
+    told = "made in another way is there: vocabulary is 4 now and was 100000, unique is 'sentences' now and was ''\n"
+    with pytest.raises(DataError, match=told):
+        prepare([str(text)], tmp_path / "corpus", **wanted, processes=1)
+    text.write_text("one two six\n")
+    with pytest.raises(
+        DataError, match=r"there: \S*text\.txt is train text of 12 bytes now and was train text of 8 bytes\n"
+    ):
+        prepare([str(text)], tmp_path / "corpus", processes=1)
+    text = text.rename(tmp_path / "b.txt")
+    with pytest.raises(
+        DataError, match=r"b\.txt is train text of 12 bytes now and was not given, \S*text\.txt is not given now"
+    ):
+        prepare([text], tmp_path / "corpus", processes=1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
     with pytest.raises(DataError, match="no prepared corpus"):

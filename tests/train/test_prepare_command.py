@@ -43,7 +43,10 @@ def test_a_corpus_is_made_packed_and_unpacked(tmp_path):
         (["text.txt", "-o", "corpus", "--language", "English"], "error: language is 'English', but should be a code"),
         (["text.txt", "-o", "corpus", "--drop-overlaps"], "error: drop_overlaps is given"),
         (["text.txt", "-o", "corpus", "--held-out-text", "dev"], "error: --held-out-text is 'dev'"),
-        (["text.txt", "-o", "corpus", "--vocabulary", "nowhere"], "error: nowhere: the vocabulary cannot be read"),
+        (
+            ["text.txt", "-o", "corpus", "--vocabulary", "-5"],
+            "error: vocabulary is '-5', but should be a number or a file",
+        ),
         (["pack", "nowhere", "archive"], "error: nowhere: is no prepared corpus"),
         (["pack", "nowhere", "archive", "--piece", "big"], "error: --piece is 'big'"),
         (["unpack", "nowhere", "corpus"], "error: nowhere: no such folder"),
@@ -60,7 +63,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, said):
 
 
 def test_what_is_probably_not_meant_is_noted(tmp_path):
-    (tmp_path / "text.txt").write_text("one two\n" + "one " * 2000 + "\n")
+    (tmp_path / "text.txt").write_text("one two\n" * 1000 + "one " * 2000 + "\n")
     line = ("prepare", "text.txt", "-o", "corpus", "--language", "xx", "--pretokenized", "--min-count", "2")
     done = elmofire(*line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -68,6 +71,7 @@ def test_what_is_probably_not_meant_is_noted(tmp_path):
     assert [note.partition(":")[2].partition(":")[0] for note in notes] == [
         " 'xx' is no language code such as 'de'",
         " a sentence has more than 1,000 words (the first in text.txt",
+        " every word of the training text is in the vocabulary, so a model would not learn what <UNK> is",
     ]
     assert "the tokenizer whitespace 1" in notes[0]
     assert "tokenizer   whitespace 1, language xx" in done.stdout

@@ -15,6 +15,7 @@ from elmofire.errors import DataError, InputError
 from elmofire.train.corpus import blocks, selection
 from elmofire.train.corpus.overlaps import EvaluationText, find_overlaps, ngrams, word_hashes
 from elmofire.train.corpus.prepare import prepare
+from elmofire.train.corpus.report import report_lines, short_lines_notes
 
 WORDS = [f"w{n}" for n in range(200)]
 
@@ -192,3 +193,20 @@ def test_a_run_over_the_ends_of_sentences_is_found_within_a_line(tmp_path):
     ] * 2  # both sentences have part in it
     kept = [" ".join(words) for words in flat(documents_of(corpus.train, corpus))]
     assert kept == ["She did not .", "Nobody ran .", "Ann saw", "Bob .", "He ran .", "Once more ."]
+
+
+def test_lines_too_short_to_be_found_are_counted_and_told(tmp_path):
+    (tmp_path / "text.txt").write_text("one two three four\n")
+    (tmp_path / "short.txt").write_text("one two\n\none , - two .\none two three\n")
+    (tmp_path / "long.txt").write_text("one two three\n" * 9 + "one two\n")
+    wanted = {"check_against": [tmp_path / "short.txt", tmp_path / "long.txt"], "ngram": 3, "pretokenized": True}
+    corpus = prepare([tmp_path / "text.txt"], tmp_path / "corpus", **wanted, processes=1)
+    found = corpus.table["report"]["overlaps"]
+    assert [(row["lines"], row["short"]) for row in found] == [(3, 2), (10, 1)]
+    assert short_lines_notes(corpus.table) == [
+        f"2 of 3 lines of {tmp_path / 'short.txt'} have fewer than 3 words and could not be found; ngram (--ngram) takes fewer"
+    ]
+    assert report_lines(corpus.table)[-2:] == [
+        f"overlaps    1 training sentence found with 3 words in a row of {tmp_path / 'short.txt'}, which has 1 such row",
+        f"overlaps    0 training sentences found with 3 words in a row of {tmp_path / 'long.txt'}, which has 0 such rows",
+    ]

@@ -120,7 +120,14 @@ def text(
     """
     from elmofire.cli.progress import Progress
     from elmofire.train.corpus.prepare import prepare as prepare_corpus
-    from elmofire.train.corpus.report import language_note, long_sentences_note, report_lines
+    from elmofire.train.corpus.report import (
+        covered_note,
+        language_note,
+        long_sentences_note,
+        report_lines,
+        short_lines_notes,
+        unknown_note,
+    )
     from elmofire.train.corpus.settings import corpus_settings
 
     held_out_texts: dict[str, list[str]] = {}
@@ -179,14 +186,12 @@ def text(
         return
     for line in report_lines(corpus.table):
         click.echo(line)
-    if not quiet and (told := long_sentences_note(corpus.table)):
-        click.echo(f"note: {told}", err=True)
-    if not quiet and corpus.table["report"]["words"]["coverage"] == 1 and vocabulary.isdecimal():
-        click.echo(
-            "note: every word of the training text is in the vocabulary, so a model would not learn what <UNK> is; "
-            "--min-count 2 leaves out words that were seen once",
-            err=True,
-        )
+    if quiet:
+        return
+    table = corpus.table
+    for told in (long_sentences_note(table), unknown_note(table), covered_note(table), *short_lines_notes(table)):
+        if told:
+            click.echo(f"note: {told}", err=True)
 
 
 @prepare.command()
@@ -197,6 +202,7 @@ def text(
 @json_option
 def pack(corpus: str, archive: str, piece: str, processes: int | None, as_json: bool) -> None:
     """Pack CORPUS into the folder ARCHIVE, in pieces that can be moved one by one, each with a checksum."""
+    from elmofire.cli.progress import counted
     from elmofire.train.archive.packing import pack as pack_corpus
 
     packed = pack_corpus(corpus, archive, piece_bytes=_bytes(piece), processes=processes)
@@ -205,7 +211,7 @@ def pack(corpus: str, archive: str, piece: str, processes: int | None, as_json: 
             json.dumps({"pieces": packed.pieces, "bytes": packed.bytes, "bits_per_token": packed.bits_per_token})
         )
         return
-    click.echo(f"{packed.pieces} pieces, {packed.bytes:,} bytes, {packed.bits_per_token:.2f} bits a token")
+    click.echo(f"{counted(packed.pieces, 'piece')}, {packed.bytes:,} bytes, {packed.bits_per_token:.2f} bits a token")
 
 
 @prepare.command()

@@ -113,20 +113,21 @@ def read_lines(path: str, *, longest: int | None = None, opened: Opened | None =
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise InputError(f"{name}: cannot be opened: {reason}") from None
-        number = 0
-        while raw := _read(stream, name, number + 1, longest or LONGEST_LINE):
+        number, longest = 0, longest or LONGEST_LINE
+        while raw := _read(stream, name, number + 1, longest):
             number += 1
             if number == 1:
+                if raw.startswith(_NO_TEXT):
+                    raise _no_text(name)
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
                 if not raw:
                     return  # nothing but the mark
             try:
                 line = raw.decode()
             except UnicodeDecodeError as error:
-                what = (
-                    f"{name}:{number}: not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1} of the line"
-                )
-                raise InputError(what, hint=_hint(raw, name) if number == 1 else _LATIN.format(name)) from None
+                raise _not_utf8(raw, error.start, name, number) from None
+            if "\0" in line:
+                raise _holds_zeros(raw, name, number)
             yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -150,23 +151,52 @@ def _read(stream: _Bytes, name: str, number: int, longest: int) -> bytes:
     return raw
 
 
-_LATIN = "convert it first, for example: iconv -f latin1 -t utf-8 {} > utf8.txt"
+_NO_TEXT = (b"%PDF-", b"PK\x03\x04", b"{\\rtf", b"\x89PNG", b"\x89HDF")  # whose first line alone may not tell
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst", b"BZ3v1": ".bz3"}
+_LATIN = "convert it first, for example: iconv -f {} -t utf-8 {} > utf8.txt"
 
 
-def _hint(start: bytes, name: str) -> str:
-    """What to do with a file that is not text, judged by its first bytes."""
-    for magic, suffix in {
-        b"\x1f\x8b": ".gz",
-        b"\xfd7zXZ": ".xz",
-        b"BZh": ".bz2",
-        b"\x28\xb5\x2f\xfd": ".zst",
-        b"BZ3v1": ".bz3",
-    }.items():
-        if start.startswith(magic):
-            return f"it looks compressed: decompress it first, or give the file its suffix {suffix}"
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _LATIN.format(name).replace("latin1", "utf-16")
-    return _LATIN.format(name)
+def _no_text(name: str) -> InputError:
+    return InputError(
+        f"{name}: is no text (a PDF? a Word or zip file?)",
+        hint="save what it says as plain text, in UTF-8, in the program that it is from",
+    )
+
+
+def _not_utf8(raw: bytes, place: int, name: str, number: int) -> InputError:
+    what = f"{name}:{number}: not UTF-8: byte 0x{raw[place]:02x} at byte {place + 1} of the line"
+    if number == 1:
+        for magic, suffix in _COMPRESSED.items():
+            if raw.startswith(magic):
+                hint = f"it looks compressed: decompress it first, or give the file its suffix {suffix}"
+                return InputError(what, hint=hint)
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return InputError(what, hint=_LATIN.format("utf-16", name))
+    if order := _utf16(raw, number):
+        return InputError(what, hint=_LATIN.format(order, name))
+    if re.search(rb"[\0-\x08\x0e-\x19\x1c-\x1f]", raw):  # in no encoding of text but UTF-16
+        return _no_text(name)
+    return InputError(what, hint=_LATIN.format("latin1", name))
+
+
+def _holds_zeros(raw: bytes, name: str, number: int) -> InputError:
+    """UTF-8 has the byte 0 for itself alone; in UTF-16 it is half of each Latin letter, space and end of line."""
+    if order := _utf16(raw, number):
+        hint = _LATIN.format(order, name)
+    elif number == 1:
+        return _no_text(name)
+    else:
+        hint = "is this a binary file?"
+    return InputError(f"{name}:{number}: holds the byte 0, so it is no text", hint=hint)
+
+
+def _utf16(raw: bytes, number: int) -> str | None:
+    """Which UTF-16 without its mark a line is in, if it is: zeros stand in every second byte alone."""
+    even, odd = raw[::2].count(0), raw[1::2].count(0)
+    if min(even, odd) or max(even, odd) < max(2, len(raw) / 20):
+        return None
+    # Big-endian, the first line's end would have been the first zero.
+    return "utf-16le" if odd or number > 1 else "utf-16be"
 
 
 # ── lines to sentences ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ from elmofire.train.corpus.blocks import Block, Position, cut_blocks, write_bloc
 from elmofire.train.corpus.overlaps import read_evaluation
 from elmofire.train.corpus.reader import FORMAT
 from elmofire.train.corpus.report import (
+    LONG,
     long_sentences,
     order_note,
     split_table,
@@ -72,7 +73,7 @@ class Job:
         self.sources, self.names, self.vocabulary, self.note = sources, names, vocabulary, note
         self.titles = re.compile(settings.titles) if settings.titles else None
         self.evaluation = list(dict.fromkeys(source.path for source in find_sources(settings.check_against)))
-        self._ngrams: dict[str, int] = {}  # of each evaluation file
+        self._checked: list[dict[str, Any]] = []  # what each evaluation file holds
         self.parts = Path(f"{output}.parts")
         self.blocks_folder, self.corpus_folder = self.parts / "blocks", self.parts / "corpus"
 
@@ -87,6 +88,7 @@ class Job:
         selected, duplicates = self._select(processes, blocks, check)
         if not sum(block.sentences[0] for block in selected):
             raise DataError("no sentence is left to train on", hint="all are held out, repeated or overlaps")
+        self._refuse_endless_line(blocks, selected)
         self.note("sorting words")
         words, vocabulary, targets = self._count(blocks)
         unknown = vocabulary.id(UNKNOWN[0])
@@ -97,7 +99,7 @@ class Job:
         splits = self._write(processes, selected, unknown)
         paths = [source.path for source in self.sources]
         found = [overlap for block in selected for overlap in block.overlaps]
-        overlaps = write_overlaps(self.corpus_folder, found, paths, self._ngrams)
+        overlaps = write_overlaps(self.corpus_folder, found, paths, self._checked)
         long = long_sentences(blocks, paths)
         table = {
             "format": FORMAT,
@@ -181,11 +183,34 @@ class Job:
 
         return list(processes.map(select_sentences, calls())), duplicates
 
+    def _refuse_endless_line(self, blocks: list[Block], selected: list[Selected]) -> None:
+        """Where one sentence is most of the text, sentences were not found, and a model could learn nothing of how they start and end."""
+        total = sum(block.tokens[TRAIN] for block in selected)
+        for number, block in enumerate(blocks):
+            lengths = block.array("lengths")
+            for place in np.flatnonzero(lengths > max(LONG, total // 2)):
+                with np.load(selected_file(self.blocks_folder, number)) as arrays:
+                    if arrays["splits"][place] != TRAIN:
+                        continue
+                source = int(block.array("sources")[block.array("documents")[place]])
+                raise DataError(
+                    f"{self.sources[source].path}:{block.array('numbers')[place]}: a sentence of {lengths[place]:,} words, more than half "
+                    "of the training text",
+                    hint="sentences end with a stop, or a line: was the text one line, or its end of line another than \\n?",
+                )
+
     def _check(self) -> Check:
         files = self.evaluation
         text = read_evaluation(files, self.settings.ngram, self.tokenizer, split=self.settings.splits_sentences)
-        counts = np.bincount(text.files, minlength=len(files)).tolist()
-        self._ngrams = dict(zip(files, counts, strict=True))
+        self._checked = [
+            {
+                "file": file,
+                "ngrams": int((text.files == number).sum()),
+                "lines": text.lines[number],
+                "short": text.short[number],
+            }
+            for number, file in enumerate(files)
+        ]
         path = self.blocks_folder / "evaluation.npz"
         with written_aside(path) as aside, aside.open("wb") as file:
             np.savez(file, hashes=text.hashes, files=text.files, sentences=text.sentences)

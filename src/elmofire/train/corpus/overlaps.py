@@ -28,6 +28,8 @@ class EvaluationText:
     hashes: NDArray[np.uint64]
     files: NDArray[np.uint32]
     sentences: NDArray[np.uint32]  # numbers from 1: lines of text, records, sentences of CoNLL-U
+    lines: Sequence[int] = ()  # of each file, empty ones left out
+    short: Sequence[int] = ()  # those of them that have no n-gram
 
 
 def word_hashes(words: Iterable[str]) -> NDArray[np.uint64]:
@@ -67,20 +69,25 @@ def read_evaluation(files: Sequence[str], n: int, tokenizer: Tokenizer, *, split
     hashes: list[NDArray[np.uint64]] = []
     places: list[NDArray[np.int64]] = []
     known: dict[str, int] = {}
+    lines, short = [0] * len(files), [0] * len(files)
     for number, file in enumerate(files):
         for line, sentence in enumerate(read_sentences(file), 1):
             tokens = list(chain.from_iterable(tokens_of(sentence, tokenizer, split=split)))
-            if len(tokens) < n:
+            if not tokens:
                 continue
+            lines[number] += 1
             new = [token for token in dict.fromkeys(tokens) if token not in known]
             known.update(zip(new, word_hashes(new).tolist(), strict=True))
             found, _, _ = ngrams(np.array([known[token] for token in tokens], np.uint64), np.array([len(tokens)]), n)
+            short[number] += not len(found)
             hashes.append(found)
             places.append(np.full(len(found), number << 32 | line))
     all_hashes = np.concatenate([np.zeros(0, np.uint64), *hashes])
     unique, first = np.unique(all_hashes, return_index=True)
     where = np.concatenate([np.zeros(0, np.int64), *places])[first]
-    return EvaluationText(n, unique, (where >> 32).astype(np.uint32), (where & 0xFFFFFFFF).astype(np.uint32))
+    return EvaluationText(
+        n, unique, (where >> 32).astype(np.uint32), (where & 0xFFFFFFFF).astype(np.uint32), lines, short
+    )
 
 
 def find_overlaps(

@@ -6,6 +6,7 @@
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 from elmofire.errors import DataError, ElmofireError, InputError
 from elmofire.formats.files import held_alone
 from elmofire.formats.weights import as_folder
+from elmofire.recipe import shown
 from elmofire.text.tokenizers import Tokenizer
+from elmofire.text.vocabulary import Vocabulary
 from elmofire.train.corpus.job import Job
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
 from elmofire.train.corpus.settings import corpus_settings
@@ -66,11 +69,11 @@ def prepare(
     held_out_texts = held_out_texts or {}
     sources: list[Source] = []
     for name, files in held_out_texts.items():
-        sources += find_sources(files, name, name=f"held_out_texts[{name!r}]")
-    sources += find_sources(texts)
+        sources += find_sources(files, name, name=f"held_out_texts[{name!r}]", note=_warn)
+    sources += find_sources(texts, note=_warn)
     names = [*held_out_texts, *([wanted.held_out_name] if wanted.held_out else [])]
     _check_names(names, sources)
-    vocabulary = given_vocabulary(Path(wanted.vocabulary)) if isinstance(wanted.vocabulary, str) else None
+    vocabulary = _listed_words(wanted.vocabulary) if isinstance(wanted.vocabulary, str) else None
     options = {**asdict(wanted), "check_against": list(wanted.check_against)}
     listed = [{"path": source.path, "split": source.split or "train", "bytes": _size(source)} for source in sources]
     described = {"options": options, "sources": listed}
@@ -98,6 +101,17 @@ def prepare(
     return Corpus.open(output)
 
 
+def _listed_words(path: str) -> Vocabulary:
+    if not Path(path).exists():
+        raise InputError(f"vocabulary is {path!r}, but should be a number or a file that exists")
+    vocabulary = given_vocabulary(Path(path))
+    for number, word in enumerate(vocabulary.words, 1):
+        if " " in word or "\t" in word:
+            what = f"{path}:{number}: {word[:40]!r} holds white space, so no word of the text can be this one"
+            raise InputError(what, hint="one word a line, without its count")
+    return vocabulary
+
+
 def _check_names(names: list[str], sources: list[Source]) -> None:
     for name in names:
         if not re.fullmatch(r"[\w.]+", name) or name == "train" or names.count(name) > 1:
@@ -117,6 +131,10 @@ def _check_names(names: list[str], sources: list[Source]) -> None:
         seen[key] = source
 
 
+def _warn(told: str) -> None:
+    warnings.warn(told, stacklevel=4)
+
+
 def _size(source: Source) -> int | None:
     return None if source.path.startswith("hf:") else Path(source.path).stat().st_size
 
@@ -128,9 +146,10 @@ def _made_before(job: Job, described: dict[str, Any]) -> Corpus:
         corpus = Corpus.open(output)
     except DataError:
         raise DataError(f"{output}: exists and is no prepared corpus", hint="choose another name") from None
-    if any(corpus.table.get(name) != value for name, value in described.items()):
+    if asked := _asked_otherwise(corpus.table, described):
         raise DataError(
-            f"{output}: a corpus made in another way is there", hint="choose another name, or remove it first"
+            f"{output}: a corpus made in another way is there: {', '.join(asked[:6])}",
+            hint="choose another name, or remove it first",
         )
     if changes := list(_changes(corpus, job)):
         raise DataError(
@@ -147,6 +166,26 @@ def _made_before(job: Job, described: dict[str, Any]) -> Corpus:
     shutil.rmtree(f"{output}.parts", ignore_errors=True)  # of a run that was killed right after the rename
     Path(f"{output}.lock").unlink(missing_ok=True)
     return corpus
+
+
+def _asked_otherwise(table: dict[str, Any], described: dict[str, Any]) -> list[str]:
+    """What is asked for now and was not then."""
+    was, now = _asked(table), _asked(described)
+    changes = [
+        f"{name} is {now.get(name, 'not given')} now and was {was.get(name, 'not given')}"
+        for name in dict.fromkeys([*now, *was])
+        if now.get(name) != was.get(name)
+    ]
+    if not changes and table.get("sources") != described["sources"]:
+        return ["the texts stand in another order"]
+    return changes
+
+
+def _asked(table: dict[str, Any]) -> dict[str, str]:
+    """Options by name, and texts by path."""
+    options = {name: shown(value) for name, value in table.get("options", {}).items()}
+    sizes = {file["path"]: "" if file["bytes"] is None else f" of {file['bytes']:,} bytes" for file in table["sources"]}
+    return options | {file["path"]: f"{file['split']} text{sizes[file['path']]}" for file in table["sources"]}
 
 
 def _changes(corpus: Corpus, job: Job) -> Iterator[str]:

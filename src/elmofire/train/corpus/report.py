@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ ROOM = 48  # bytes of a word that a model with 50 characters reads
 LONG = 1000  # words; no sentence has as many
 _SORTED = 0.5  # a vocabulary by frequency of other text has more, one in another order less
 _ENOUGH_WORDS = 50  # to tell
+_MANY_SHORT = 0.1  # of an evaluation file's lines
 
 # The languages with a code of two letters, all of ISO 639-1 and sh; of three letters there are thousands.
 _TWO_LETTERS = """
@@ -121,6 +122,41 @@ def long_sentences_note(table: dict[str, Any]) -> str | None:
     )
 
 
+def unknown_note(table: dict[str, Any]) -> str | None:
+    """What to say where a model would mostly learn to predict `<UNK>`, given `corpus.json`."""
+    share = table["splits"]["train"]["unknown"]
+    if share <= 0.5:
+        return None
+    given = isinstance(table["options"]["vocabulary"], str)
+    question = (
+        "is it one of this language, with words split and written in the same way" if given else "is it large enough"
+    )
+    return (
+        f"{100 * share:.0f}% of the training tokens are not in the vocabulary, so a model would mostly learn to predict <UNK>: "
+        f"{question}?"
+    )
+
+
+def covered_note(table: dict[str, Any]) -> str | None:
+    """What to say where a vocabulary of the text's own leaves nothing out, given `corpus.json`."""
+    words = table["report"]["words"]
+    if words["coverage"] < 1 or isinstance(table["options"]["vocabulary"], str):
+        return None
+    rare = "; min_count=2 (--min-count 2) leaves out words that were seen once" if words["seen_once"] else ""
+    return f"every word of the training text is in the vocabulary, so a model would not learn what <UNK> is{rare}"
+
+
+def short_lines_notes(table: dict[str, Any]) -> list[str]:
+    """What to say of evaluation files of which a good part could not be found, given `corpus.json`."""
+    n = table["options"]["ngram"]
+    return [
+        f"{check['short']:,} of {_counted(check['lines'], 'line')} of {check['file']} {'has' if check['short'] == 1 else 'have'} fewer "
+        f"than {n} words and could not be found; ngram (--ngram) takes fewer"
+        for check in table["report"]["overlaps"]
+        if check.get("short", 0) > _MANY_SHORT * check.get("lines", 0)
+    ]
+
+
 def refuse_language_name(language: str) -> None:
     """`English` would be split by rules for all languages, or ask for an extra that `en` does not need.
 
@@ -158,21 +194,18 @@ def language_note(tokenizer: TokenizerInfo) -> str | None:
 
 
 def write_overlaps(
-    folder: Path, found: Sequence[Overlap], texts: Sequence[str], ngrams: Mapping[str, int]
+    folder: Path, found: Sequence[Overlap], texts: Sequence[str], checked: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Where evaluation text was found, line by line; how often, by file. `ngrams` are how many each evaluation file has."""
-    files = list(ngrams)
-    if not files:
+    """Where evaluation text was found, line by line; how often, by file. `checked` is what each evaluation file holds."""
+    if not checked:
         return []
     with written_aside(folder / OVERLAPS_FILE) as aside, aside.open("w", encoding="utf-8") as file:
         for overlap in found:
             places = {"text": texts[overlap.source], "line": overlap.line}
-            places |= {"file": files[overlap.file], "sentence": overlap.sentence, "words": overlap.words}
+            places |= {"file": checked[overlap.file]["file"], "sentence": overlap.sentence, "words": overlap.words}
             file.write(json.dumps(places, ensure_ascii=False) + "\n")
-    sentences = [sum(overlap.file == number for overlap in found) for number in range(len(files))]
     return [
-        {"file": name, "ngrams": count, "sentences": hits}
-        for (name, count), hits in zip(ngrams.items(), sentences, strict=True)
+        {**file, "sentences": sum(overlap.file == number for overlap in found)} for number, file in enumerate(checked)
     ]
 
 
@@ -196,21 +229,26 @@ def report_lines(table: dict[str, Any]) -> list[str]:
         )
     words = report["words"]
     lines += [
-        f"words       {words['types']:,} types, {words['seen_once']:,} of them once",
+        f"words       {_counted(words['types'], 'type')}, {words['seen_once']:,} of them once",
         f"vocabulary  {table['vocabulary']:,} words cover {100 * words['coverage']:.2f}% of the training tokens",
-        f"long words  {words[f'tokens_over_{ROOM}_bytes']:,} tokens over {ROOM} bytes "
-        f"({words[f'types_over_{ROOM}_bytes']:,} types); the longest has {words['longest_word_bytes']:,}",
+        f"long words  {_counted(words[f'tokens_over_{ROOM}_bytes'], 'token')} over {ROOM} bytes "
+        f"({_counted(words[f'types_over_{ROOM}_bytes'], 'type')}); the longest has {words['longest_word_bytes']:,}",
         f"tokenizer   {table['tokenizer']['name']} {table['tokenizer']['version']}"
         + (f", language {table['tokenizer']['language']}" if table["tokenizer"]["language"] else ""),
     ]
     rules = table["sentences"]["rules"]
     lines.append(f"sentences   {'lines of the text' if rules is None else f'split by rules {rules}'}")
     if report["duplicates"] is not None:
-        lines.append(f"duplicates  {report['duplicates']:,} training {table['options']['unique']} left out")
+        unique = table["options"]["unique"].removesuffix("s")
+        lines.append(f"duplicates  {_counted(report['duplicates'], f'training {unique}')} left out")
     for check in report["overlaps"]:
         done = "left out" if table["options"]["drop_overlaps"] else "found"
         lines.append(
-            f"overlaps    {check['sentences']:,} training sentences {done} with {table['options']['ngram']}-grams of {check['file']}"
-            f" ({check['ngrams']:,})"
+            f"overlaps    {_counted(check['sentences'], 'training sentence')} {done} with {table['options']['ngram']} words in a row of "
+            f"{check['file']}, which has {_counted(check['ngrams'], 'such row')}"
         )
     return lines
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

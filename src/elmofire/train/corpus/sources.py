@@ -4,7 +4,7 @@ import glob
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,6 +18,41 @@ LONGEST_LINE = 1 << 20  # bytes; a whole book on one line is no paragraph
 DOCUMENTS = ("auto", "files", "records", "blocks")
 _RECORDS = (".jsonl", ".ndjson")
 _IN_FOLDERS = (".txt", ".text", *_RECORDS)
+_COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".bz3")
+_NO_TEXT = (  # before these
+    *(
+        ".tar",
+        ".zip",
+        ".conllu",
+        ".conll",
+        ".csv",
+        ".tsv",
+        ".json",
+        ".xml",
+        ".html",
+        ".htm",
+        ".md",
+        ".rst",
+        ".tex",
+        ".pdf",
+    ),
+    *(
+        ".bin",
+        ".npy",
+        ".npz",
+        ".h5",
+        ".hdf5",
+        ".pt",
+        ".pkl",
+        ".parquet",
+        ".arrow",
+        ".db",
+        ".sql",
+        ".warc",
+        ".wet",
+        ".wat",
+    ),
+)
 _OF_A_CORPUS = ("corpus.json", "words.utf8")  # the first alone may be anybody's
 _DATA_SET = re.compile(r"hf:(?P<name>[^:@#]+)(:(?P<config>[^@#]+))?(@(?P<split>[^#]+))?(#(?P<column>.+))?")
 
@@ -66,10 +101,13 @@ def listed_paths(paths: Iterable[TextPath], name: str) -> list[str]:
     return [home_expanded(path) for path in paths]
 
 
-def find_sources(texts: Iterable[TextPath], split: str = "", *, name: str = "texts") -> list[Source]:
+def find_sources(
+    texts: Iterable[TextPath], split: str = "", *, name: str = "texts", note: Callable[[str], None] | None = None
+) -> list[Source]:
     """The files that are meant: a folder's text files by name, a pattern's matches by name, `hf:...` as it is.
 
-    A prepared corpus inside a folder is left out: its vocab.txt is no text. `name` is what an error calls the texts.
+    A prepared corpus inside a folder is left out: its vocab.txt is no text. `name` is what an error calls the texts; `note` is told of
+    a folder's files that are left out.
 
     >>> find_sources(["nowhere/*.txt"])
     Traceback (most recent call last):
@@ -92,13 +130,11 @@ def find_sources(texts: Iterable[TextPath], split: str = "", *, name: str = "tex
                     f"{text}: is a corpus that was prepared already",
                     hint=f"pretrain with data={text!r} (--data {text}) trains on it; to prepare it in another way, give its text again",
                 )
-            files = sorted(path.rglob("*"))
-            corpora = {file.parent for file in files if file.name == _OF_A_CORPUS[0] and _is_corpus(file.parent)}
-            paths = [str(file) for file in files if _is_text(file, path) and file.parent not in corpora]
+            paths, others = _in_folder(path)
             if not paths:
-                raise InputError(
-                    f"{text}: no text in this folder", hint="it takes .txt and .jsonl files, compressed too"
-                )
+                raise InputError(f"{text}: no text in this folder{_listed(others, ', but ')}", hint=_how(path, others))
+            if others and note:
+                note(f"{text}: {_listed(others)} left out: {_how(path, others)}")
         elif path.exists() or not glob.has_magic(text):
             paths = [text]
         else:
@@ -115,6 +151,36 @@ def find_sources(texts: Iterable[TextPath], split: str = "", *, name: str = "tex
             reason = "cannot be read twice" if Path(source.path).exists() else "no such file"
             raise InputError(f"{source.path}: {reason}")
     return found
+
+
+def _in_folder(folder: Path) -> tuple[list[str], list[Path]]:
+    """The text files of a folder by name, and its other files; hidden ones, corpora and those in the making are neither."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(folder))]
+    corpora = {file.parent for file in files if file.name == _OF_A_CORPUS[0] and _is_corpus(file.parent)}
+    corpora |= {file.parent for file in files if file.name == "manifest.json" and file.parent.suffix == ".parts"}
+    files = [file for file in files if corpora.isdisjoint(file.parents)]
+    return [str(file) for file in files if _is_text(file)], [file for file in files if not _is_text(file)]
+
+
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts)
+
+
+def _how(folder: Path, others: Sequence[Path]) -> str:
+    """Which files of a folder are taken, and how the others can be."""
+    taken = "it takes .txt and .jsonl files, compressed too, and compressed ones without another ending"
+    folders = {file.parent for file in others}
+    pattern = f"{folders.pop()}/*" if len(folders) == 1 else f"{folder}/**"
+    return f"{taken}; '{pattern}' takes all files" if others else taken
+
+
+def _listed(files: Sequence[Path], before: str = "") -> str:
+    if not files:
+        return ""
+    names = ", ".join(os.fsencode(file.name).decode(errors="backslashreplace") for file in files[:3]) + (
+        ", ..." if len(files) > 3 else ""
+    )
+    return f"{before}{len(files):,} file{'' if len(files) == 1 else 's'} ({names})"
 
 
 def _is_corpus(folder: Path) -> bool:
@@ -146,9 +212,11 @@ def no_sentence(sources: Sequence[Source], what: str = "") -> DataError:
     return DataError(f"no sentence in {listed}{what}", hint="it takes lines of text in utf-8")
 
 
-def _is_text(file: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return file.is_file() and not hidden and content_suffix(file.name) in _IN_FOLDERS
+def _is_text(file: Path) -> bool:
+    suffix = content_suffix(file.name)
+    if file.suffix.lower() in _COMPRESSED:
+        return suffix not in _NO_TEXT
+    return suffix in _IN_FOLDERS
 
 
 def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[str] | None = None) -> Iterator[Line]:
