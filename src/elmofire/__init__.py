@@ -7,7 +7,6 @@
 """
 
 import importlib
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -58,37 +57,45 @@ _HOMES = {
     "MissingExtra": "elmofire.errors",
 }
 
-__all__ = [
-    "Corpus",
-    "DataError",
-    "ElmofireError",
-    "Embedder",
-    "InputError",
-    "LanguageModel",
-    "MissingExtra",
-    "ModelError",
-    "RecipeError",
-    "State",
-    "Weights",
-    "embed_to_file",
-    "finetune",
-    "load_weights",
-    "open_embeddings",
-    "prepare",
-    "pretrain",
-    "read_sentences",
-    "save_weights",
-    "split_sentences",
-]
-if find_spec("torch"):  # or `from elmofire import *` would fail without it
-    __all__ += ["BiLM", "Elmo", "ScalarMix"]
+_NEED_TORCH = ("BiLM", "Elmo", "ScalarMix")
+
+if TYPE_CHECKING:
+    __all__ = [
+        "BiLM",
+        "Corpus",
+        "DataError",
+        "Elmo",
+        "ElmofireError",
+        "Embedder",
+        "InputError",
+        "LanguageModel",
+        "MissingExtra",
+        "ModelError",
+        "RecipeError",
+        "ScalarMix",
+        "State",
+        "Weights",
+        "embed_to_file",
+        "finetune",
+        "load_weights",
+        "open_embeddings",
+        "prepare",
+        "pretrain",
+        "read_sentences",
+        "save_weights",
+        "split_sentences",
+    ]
 
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if (
+        name == "__all__"
+    ):  # of `from elmofire import *`, which would fail if it had names that need torch where that is missing
+        return [name for name in _HOMES if name not in _NEED_TORCH or find_spec("torch")]
     raise AttributeError(f"module 'elmofire' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_HOMES, "__version__"]

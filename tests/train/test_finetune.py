@@ -177,10 +177,10 @@ def test_settings_are_given_as_to_pretrain(model, text, tmp_path):
 
 
 def test_text_without_sentences_is_told(model, text, tmp_path):
-    text.write_text("\n".join(["words , words ."] * 9 + ["words , " * 600]) + "\n")
+    text.write_text("\n".join(["words , words ."] * 400 + ["words , " * 600]) + "\n")
     said = []
     tuned(model, text, tmp_path / "run", updates=1, show=said.append)
-    assert f"a sentence has more than 1,000 words (the first in {text}:10)" in said[0]["text"]
+    assert f"a sentence has more than 1,000 words (the first in {text}:401)" in said[0]["text"]
 
 
 def test_a_new_vocabulary_gets_a_new_head_on_the_same_body(model, text, tmp_path):

@@ -325,6 +325,24 @@ def test_a_data_set_of_the_hub_is_read_row_by_row(tmp_path, monkeypatch):
         prepare(["hf:owner/name"], tmp_path / "other", processes=1)
 
 
+@pytest.mark.filterwarnings("default")  # the library has its own
+def test_data_sets_are_read_by_the_library_itself_where_it_is_installed(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    rows = [{"title": "t", "body": "one two\nthree"}, {"title": "t", "body": "four"}]
+    made = datasets.Dataset.from_list(rows)
+    made.save_to_disk(tmp_path / "disk")
+    datasets.DatasetDict({"train": made, "test": made.select([1])}).save_to_disk(tmp_path / "splits")
+    (tmp_path / "streamed").mkdir()
+    made.to_parquet(tmp_path / "streamed/train.parquet")
+    for name, expected in {
+        "disk": [[["one", "two"], ["three"]], [["four"]]],
+        "splits@test": [[["four"]]],
+        "streamed": [[["one", "two"], ["three"]], [["four"]]],
+    }.items():
+        corpus = prepare([f"hf:{tmp_path / name}#body"], tmp_path / f"corpus of {name}", processes=1)
+        assert documents_of(corpus.train, corpus) == expected
+
+
 def test_what_was_prepared_of_a_data_set_outlives_a_broken_network(tmp_path, monkeypatch):
     body = "one two three\n" * 100_000
 

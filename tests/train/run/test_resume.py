@@ -275,7 +275,7 @@ def test_a_checkpoint_holds_every_number_that_later_updates_depend_on(corpus, tm
 
 
 def test_without_held_out_text_the_last_model_is_kept(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "suited", lambda recipe, corpus: (corpus.heldout.clear(), (recipe, []))[1])
+    monkeypatch.setattr(loop, "suited", lambda recipe, corpus, **_: (corpus.heldout.clear(), (recipe, []))[1])
     interrupted_at(14, corpus, tmp_path, _SHORT)
     assert load_weights(tmp_path).config.head == 120
     small_runs.train(corpus, tmp_path, _SHORT)
