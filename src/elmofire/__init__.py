@@ -90,9 +90,10 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if (
-        name == "__all__"
-    ):  # of `from elmofire import *`, which would fail if it had names that need torch where that is missing
+    if name == "__all__":
+        from importlib.util import find_spec
+
+        # `from elmofire import *` fails where a single name cannot be had.
         return [name for name in _HOMES if name not in _NEED_TORCH or find_spec("torch")]
     raise AttributeError(f"module 'elmofire' has no attribute {name!r}")
 
