@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import warnings
+from types import FrameType
 
 import click
 
@@ -68,6 +69,8 @@ def main() -> None:
     """Run a command. A user's mistake becomes one error message and exit code 2."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `elmofire embed | head` ends quietly, as other tools do
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # jobs in the background of a script ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     warnings.showwarning = lambda message, *_args, **_kwargs: click.echo(f"warning: {message}", err=True)
     try:
         code = cli(standalone_mode=False)
@@ -77,12 +80,24 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
+        exec(
+            ""
+        )  # or Python would end by the signal where Ctrl-C came while it ran a string, as dataclasses do: it forgets that here
     except (ElmofireError, OSError, MemoryError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
             raise
         click.echo(f"{click.style('error:', fg='red', bold=True)} {_said(error)}", err=True, color=_color())
         code = 2
     sys.exit(code or 0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C as Python has it. While torch is imported its C++ would abort instead, and nothing is done yet that has to be ended."""
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch.__spec__, "_initializing", False):
+        click.echo("interrupted", err=True)
+        os._exit(130)
+    signal.default_int_handler(number, frame)
 
 
 def _said(error: Exception) -> str:

@@ -15,6 +15,7 @@ from elmofire.terminal import MovingLine, clock_time
 Record = dict[str, Any]
 
 LONG_HOURS = 3  # the time of a longer run is told before it starts
+_CHECKPOINTS = "checkpoints"  # as `train.run.loop` names it: Ctrl-C may have left torch half imported, which cannot be imported again
 
 
 class WithSettings(click.Command):
@@ -57,7 +58,7 @@ class RunLines:
                 self._start = {**(self._start or {}), **now}
                 self.say(f"{self._run}: going on after update {record['update']:,}")
             case "ended":
-                self.say(f"{self._run}: had ended already, after update {record['update']:,}")
+                self.say(f"{self._run}: has already ended, after update {record['update']:,}")
             case "train":
                 self._figures = train_line(record, self._start, self._evaluation).partition(" · ")[2]
                 self._line.show(" · ".join([update_of(record, self._start), self._figures]))
@@ -66,7 +67,7 @@ class RunLines:
                     figures = self._figures or "figures follow"
                     self._line.show(" · ".join([update_of(record, self._start), figures]))
             case "stopping":
-                self.say("interrupted: this update is finished and saved; Ctrl-C again would give it up")
+                self.say("finishing this update and saving it; Ctrl-C again drops it")
             case "evaluating":
                 self._line.show(evaluating_line(record, self._evaluation))
             case "evaluation":
@@ -82,11 +83,12 @@ class RunLines:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Say how to resume the run if it is interrupted."""
+        """Say how to resume the run if it is interrupted, once there is something to resume."""
         try:
             yield
         except KeyboardInterrupt:
-            self.say(f"{self._run}: run the same command again to resume after update {_reached(self._run):,}")
+            if reached := _reached(self._run):
+                self.say(f"{self._run}: run the same command again to resume after update {reached:,}")
             raise
         finally:
             self.clear()
@@ -200,10 +202,8 @@ def _told_before(run: Path) -> tuple[Record | None, Record | None]:
 
 
 def _reached(run: Path) -> int:
-    """The update of the newest checkpoint, by its name."""
-    from elmofire.train.run.loop import CHECKPOINTS
-
-    names = [entry.name for entry in (run / CHECKPOINTS).glob("[0-9]*")]
+    """The update of the newest checkpoint, by its name; 0 where there is none."""
+    names = [entry.name for entry in (run / _CHECKPOINTS).glob("[0-9]*")]
     return max((int(found[0]) for name in names if (found := re.match(r"\d+", name))), default=0)
 
 
