@@ -300,6 +300,12 @@ class TestMistakes:
             (["embed", "-m", "random-small", "-l", "²"], "--layers is '²'"),
             (["embed", "-m", "random-small", "-l", "9" * 5000], "--layers is '999"),
             (["embed", "-m", "random-small", "-o", "vectors.txt"], "should end in .hdf5"),
+            (["embed", "-m", "random-small", "-o", ""], "--output is empty"),
+            (
+                ["embed", "-m", "random-small", "-o", "/dev/null/a.hdf5"],
+                "/dev/null/a.hdf5: cannot be written: Not a dir",
+            ),
+            (["embed", "-m", "random-small", "-o", "/proc/a.hdf5"], "/proc: no file can be made there"),
             (["embed", "-m", "random-small", "no-such-file.txt"], "no-such-file.txt"),
             (["embed", "-m", "random-small", "--device", "toaster"], "toaster"),
             (["embed", "-m", "random-small", "--threads", "0"], "threads"),

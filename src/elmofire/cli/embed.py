@@ -90,10 +90,13 @@ def embed(
     inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences)
     wanted = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
-        from elmofire.embed.outputs import check_layout
+        from elmofire.embed.outputs import check_layout, check_place
 
+        if not output:
+            raise InputError("--output is empty, but should be a name such as OUT.hdf5")
         output = str(Path(output).expanduser())  # shells leave the ~ of --output=~/out.hdf5 to the program
         check_layout(Path(output), layout)
+        check_place(Path(output))
     weights = load_model(model, options=options, quiet=quiet)
     elmo = Embedder(weights, device=device, precision=precision, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
