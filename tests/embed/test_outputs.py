@@ -109,6 +109,12 @@ def test_other_readers_read_the_other_formats(elmo, tmp_path):
     assert stored["vectors"].shape == (20, 12)
 
 
+@pytest.mark.parametrize("suffix", ["HDF5", "H5", "Npz", "SAFETENSORS"])
+def test_endings_may_be_capitals(elmo, tmp_path, suffix):
+    embed_to_file(elmo, [["a", "b"]], tmp_path / f"v.{suffix}")
+    assert open_embeddings(tmp_path / f"v.{suffix}").tokens(0) == ["a", "b"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_no_sentences_make_a_file_of_none(elmo, tmp_path, suffix):
     assert embed_to_file(elmo, [], tmp_path / f"v.{suffix}").sentences == 0
@@ -247,6 +253,9 @@ class TestMistakes:
     def test_a_name_that_tells_no_format(self, elmo, tmp_path):
         with pytest.raises(InputError, match=r"should end in \.hdf5"):
             embed_to_file(elmo, SENTENCES, tmp_path / "vectors.txt")
+        (tmp_path / "text.txt").write_text("Why?")
+        with pytest.raises(InputError, match=r"text\.txt: is no file of vectors, whose names end in \.hdf5"):
+            open_embeddings(tmp_path / "text.txt")
         with pytest.raises(InputError, match="no such file"):
             open_embeddings(tmp_path / "vectors.npz")
 

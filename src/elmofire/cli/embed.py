@@ -160,7 +160,7 @@ def _layers(text: str) -> str | int | list[float]:
     if text in ("average", "top", "all"):
         return text
     try:
-        return int(text) if text.isdecimal() else [float(part) for part in text.split(",")]
+        return int(text) if text.removeprefix("-").isdecimal() else [float(part) for part in text.split(",")]
     except ValueError:  # also of a number with thousands of digits
         raise InputError(
             f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2"

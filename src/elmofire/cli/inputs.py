@@ -35,7 +35,7 @@ class Inputs:
     ) -> None:
         """`sentences` says whether each line is one, or is split into its own. Without `blank_lines`, those without tokens are left out."""
         for file in files:
-            if file.endswith((".hdf5", ".h5", ".npz", ".safetensors")):
+            if file.lower().endswith((".hdf5", ".h5", ".npz", ".safetensors")):
                 raise InputError(f"{file}: is not text", hint=f"to write vectors to it: --output {file}")
         _check_they_open(files)
         self._files = files

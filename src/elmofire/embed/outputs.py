@@ -28,9 +28,9 @@ _ADDED_TO_NAMES = 20  # characters, of the files that are written aside; a name 
 
 def output_format(path: Path) -> str:
     """By the name's ending."""
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: the output's name should end in {', '.join(SUFFIXES)}")
-    return SUFFIXES[path.suffix]
+    return SUFFIXES[path.suffix.lower()]
 
 
 def check_layout(path: Path, layout: str) -> None:
@@ -126,6 +126,8 @@ def open_embeddings(path: str | os.PathLike[str]) -> Embeddings:
     path = as_folder(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path}: is no file of vectors, whose names end in {', '.join(SUFFIXES)}")
     return {"hdf5": _open_hdf5, "npz": _open_npz, "safetensors": _open_safetensors}[output_format(path)](path)
 
 
