@@ -34,6 +34,19 @@ def run(*arguments, text=None, env=None, cwd=None):
     )
 
 
+def in_terminal(*arguments, typed=b""):
+    """Run with a terminal for stdin, stdout and stderr: exit code, and what the terminal shows."""
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen([*ELMOFIRE, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(mine, typed)
+    seen = bytearray()
+    while chunk := _read(mine):
+        seen += chunk
+    os.close(mine)
+    return process.wait(), seen.decode().replace("\r\n", "\n")
+
+
 @pytest.fixture
 def model(tmp_path):
     save_weights(lively(tiny()), tmp_path / "model")
@@ -164,6 +177,31 @@ class TestEmbed:
         assert "tokens/s" in moving
         assert "left" in moving
         assert last.startswith("30,000 sentences, 150,000 tokens in")
+
+    def test_text_may_be_typed_into_the_terminal(self, model):
+        done, shown = in_terminal("embed", "-m", model, typed=b"Why not?\n\x04")
+        assert done == 0
+        assert "reading from the terminal, one sentence a line; end with Ctrl-D\n" in shown
+        assert '{"tokens": ["Why", "not", "?"]' in shown
+        assert "reading" not in in_terminal("embed", "-m", model, "-q", typed=b"Why not?\n\x04")[1]
+
+    def test_no_line_moves_between_data_in_a_terminal(self, model, tmp_path):
+        (tmp_path / "text.txt").write_text("a sentence of some words\n" * 20_000)
+        done, shown = in_terminal("embed", "-m", model, "-l", "0", tmp_path / "text.txt")
+        assert done == 0
+        assert "\r" not in shown
+        *lines, last = shown.splitlines()
+        assert all(line.startswith('{"tokens": ') and line.endswith("}") for line in lines)
+        assert len(lines) == 20_000
+        assert last.startswith("20,000 sentences")
+
+    @pytest.mark.parametrize("text", ["\n", "\n\n  \n"], ids=["one", "some"])
+    def test_nothing_but_blank_lines_is_noted(self, model, text):
+        done = run("embed", "-m", model, text=text)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, text.count("\n"))
+        assert "note: all lines are blank" in done.stderr
+        assert run("embed", "-m", model, "-q", text=text).stderr == ""
+        assert "blank" not in run("embed", "-m", model, text=f"{text}Why?\n").stderr
 
     def test_interrupted_in_a_terminal_it_says_on_a_line_of_its_own_how_to_go_on(self, model, tmp_path):
         (tmp_path / "text.txt").write_text("a sentence of some words\n" * 100_000)

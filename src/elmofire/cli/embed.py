@@ -100,7 +100,7 @@ def embed(
     weights = load_model(model, options=options, quiet=quiet)
     elmo = Embedder(weights, device=device, precision=precision, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
-    progress = Progress(total=inputs.expected, quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet, data_on_stdout=output is None)
     resumed = 0
     try:
         if output is None:
