@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -274,6 +275,7 @@ class TestInfo:
         assert "cells              11" in shown
         assert "penn 1 (en)" in shown
         assert "int16: off by at most 0.5% of a vector's length" in shown
+        assert "not compiled for   -" not in shown
 
     def test_a_gpu_that_torch_cannot_use_is_no_device(self, model, monkeypatch, capsys):
         from elmofire.cli.info import info
@@ -281,7 +283,7 @@ class TestInfo:
         monkeypatch.setattr("elmofire.embed.device.cuda_devices", lambda: 1)
         monkeypatch.setattr("elmofire.embed.device.torch_sees_a_gpu", lambda: False)
         assert info.callback is not None
-        info.callback(str(model), None, True)
+        info.callback(str(model), None, True, False)
         here = json.loads(capsys.readouterr().out)["here"]
         assert (here["gpus"], here["device"]) == (1, "cpu")
         assert "lstmp_on_the_gpu" not in here
@@ -388,6 +390,22 @@ class TestMistakes:
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
 
+    def test_a_full_disk_under_stdout_is_an_error(self, model):
+        with Path("/dev/full").open("w") as full:
+            line = [*ELMOFIRE, "embed", "-m", str(model), "-q"]
+            done = subprocess.run(line, input="Why not?\n" * 9, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+    @pytest.mark.parametrize(
+        ("option", "said"),
+        [
+            ("--updates", "No such option '--updates'. Settings are given without dashes: updates=VALUE."),
+            ("--ouput", "No such option '--ouput'. Did you mean '--output'?"),
+        ],
+    )
+    def test_a_setting_written_as_an_option_is_told_from_a_misspelled_one(self, option, said):
+        assert run("pretrain", "tiny", option, "30").stderr.splitlines()[-1] == f"Error: {said}"
+
     def test_debug_shows_the_traceback(self, tmp_path):
         assert "Traceback" in run("info", tmp_path, env={"ELMOFIRE_DEBUG": "1"}).stderr
 
@@ -418,7 +436,21 @@ def test_every_command_that_loads_a_model_takes_options_for_it():
     assert [name for name in names if "model" in names[name] and "options" not in names[name]] == ["finetune"]
 
 
+def test_every_command_that_loads_a_model_can_be_quiet():
+    commands = {**cli.commands, "bench embed": bench.commands["embed"]}
+    names = {name: {parameter.name for parameter in command.params} for name, command in commands.items()}
+    assert [name for name in names if "model" in names[name] and "quiet" not in names[name]] == []
+
+
+@pytest.mark.parametrize("arguments", [["prepare"], ["prepare", "--help"]], ids=" ".join)
+def test_the_usage_of_prepare_reads_as_it_is_typed(arguments):
+    done = run(*arguments)
+    assert "elmofire prepare [OPTIONS] TEXT..." in done.stdout + done.stderr
+    assert "prepare  " not in done.stdout + done.stderr
+
+
 def test_help_names_every_command():
     shown = run("--help").stdout
+    assert "..." not in shown.partition("Commands:")[2]
     for command in ("demo", "embed", "info"):
         assert command in shown

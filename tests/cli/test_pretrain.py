@@ -236,6 +236,25 @@ def test_the_four_lines_of_the_page_run_as_they_stand(tmp_path):
     assert (tmp_path / "vectors.hdf5").is_file()
 
 
+def test_one_of_each_is_singular():
+    record = {
+        "parameters": 2,
+        "head": 1,
+        "tokens_per_epoch": 1,
+        "updates_per_epoch": 1,
+        "updates": 1,
+        "minutes": 1,
+        "parts": 1,
+        "precision": "float32",
+        "clock": {"ranks": 1, "device": "cpu"},
+    }
+    assert start_lines(record)[:3] == [
+        "model   2 parameters, and a head of 1 word",
+        "text    1 token an epoch, in 1 update",
+        "run     1 update, 1 epoch or 1 minute, whichever comes first",
+    ]
+
+
 def test_only_the_first_of_many_processes_speaks(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("RANK", "1")
     lines = RunLines(str(tmp_path / "run"), quiet=False)

@@ -102,7 +102,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _said(error: Exception) -> str:
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"the memory has run out{f': {error}' if str(error) else ''}"
     return str(error)

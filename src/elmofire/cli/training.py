@@ -1,6 +1,7 @@
 """What `pretrain` and `finetune` say while a run goes on: the records of its log as lines for people, on stderr."""
 
 import contextlib
+import difflib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import click
 
+from elmofire.cli.progress import counted
 from elmofire.terminal import MovingLine, clock_time
 
 Record = dict[str, Any]
@@ -25,8 +27,10 @@ class WithSettings(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.8):
+                raise  # as a misspelled option
             key = error.option_name.lstrip("-").replace("-", "_")
-            told = f"{error.format_message()} Settings are given without dashes: {key}=VALUE."
+            told = f"{error.message.rstrip('.')}. Settings are given without dashes: {key}=VALUE."
             raise click.UsageError(told, ctx) from None
 
 
@@ -106,11 +110,13 @@ def start_lines(record: Record) -> list[str]:
     """What is about to be done."""
     clock = record["clock"]
     each, updates, minutes = record["updates_per_epoch"], record["updates"], record["minutes"]
-    ends = [f"{updates:,} updates, {updates / each:.3g} epoch{'' if updates == each else 's'}"] if updates else []
-    ends += [f"{minutes:g} minutes"] if minutes else []
+    ends = (
+        [f"{counted(updates, 'update')}, {updates / each:.3g} epoch{'' if updates == each else 's'}"] if updates else []
+    )
+    ends += [f"{minutes:g} minute{'' if minutes == 1 else 's'}"] if minutes else []
     lines = [
-        f"model   {record['parameters']:,} parameters, and a head of {record['head']:,} words",
-        f"text    {record['tokens_per_epoch']:,} tokens an epoch, in {each:,} updates",
+        f"model   {record['parameters']:,} parameters, and a head of {counted(record['head'], 'word')}",
+        f"text    {counted(record['tokens_per_epoch'], 'token')} an epoch, in {counted(each, 'update')}",
         f"run     {' or '.join(ends)}{', whichever comes first' if len(ends) > 1 else ''}",
     ]
     if "memory_estimate" in clock:
@@ -142,7 +148,7 @@ def train_line(record: Record, start: Record | None, evaluation: Record | None =
         f"epoch {record['epoch']:.2g}" if record["epoch"] < 1 else f"epoch {record['epoch']:.1f}",
     ]
     if record["skipped"]:
-        parts.append(f"{record['skipped']:,} updates skipped, not finite")
+        parts.append(f"{counted(record['skipped'], 'update')} skipped, not finite")
     return " · ".join(parts)
 
 
