@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +33,19 @@ def run(*arguments, text=None, env=None, cwd=None):
         env={**os.environ, **(env or {})},
         cwd=cwd,
     )
+
+
+def in_terminal(*arguments, typed=b""):
+    """Run with a terminal for stdin, stdout and stderr: exit code, and what the terminal shows."""
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen([*ELMOFIRE, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(mine, typed)
+    seen = bytearray()
+    while chunk := _read(mine):
+        seen += chunk
+    os.close(mine)
+    return process.wait(), seen.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture
@@ -165,6 +179,31 @@ class TestEmbed:
         assert "left" in moving
         assert last.startswith("30,000 sentences, 150,000 tokens in")
 
+    def test_text_may_be_typed_into_the_terminal(self, model):
+        done, shown = in_terminal("embed", "-m", model, typed=b"Why not?\n\x04")
+        assert done == 0
+        assert "reading from the terminal, one sentence a line; end with Ctrl-D\n" in shown
+        assert '{"tokens": ["Why", "not", "?"]' in shown
+        assert "reading" not in in_terminal("embed", "-m", model, "-q", typed=b"Why not?\n\x04")[1]
+
+    def test_no_line_moves_between_data_in_a_terminal(self, model, tmp_path):
+        (tmp_path / "text.txt").write_text("a sentence of some words\n" * 20_000)
+        done, shown = in_terminal("embed", "-m", model, "-l", "0", tmp_path / "text.txt")
+        assert done == 0
+        assert "\r" not in shown
+        *lines, last = shown.splitlines()
+        assert all(line.startswith('{"tokens": ') and line.endswith("}") for line in lines)
+        assert len(lines) == 20_000
+        assert last.startswith("20,000 sentences")
+
+    @pytest.mark.parametrize("text", ["\n", "\n\n  \n"], ids=["one", "some"])
+    def test_nothing_but_blank_lines_is_noted(self, model, text):
+        done = run("embed", "-m", model, text=text)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, text.count("\n"))
+        assert "note: all lines are blank" in done.stderr
+        assert run("embed", "-m", model, "-q", text=text).stderr == ""
+        assert "blank" not in run("embed", "-m", model, text=f"{text}Why?\n").stderr
+
     def test_interrupted_in_a_terminal_it_says_on_a_line_of_its_own_how_to_go_on(self, model, tmp_path):
         (tmp_path / "text.txt").write_text("a sentence of some words\n" * 100_000)
         program = "from elmofire.embed import job; job._PIECE_TOKENS = 2000; from elmofire.cli import main; main()"
@@ -236,6 +275,7 @@ class TestInfo:
         assert "cells              11" in shown
         assert "penn 1 (en)" in shown
         assert "int16: off by at most 0.5% of a vector's length" in shown
+        assert "not compiled for   -" not in shown
 
     def test_a_gpu_that_torch_cannot_use_is_no_device(self, model, monkeypatch, capsys):
         from elmofire.cli.info import info
@@ -243,7 +283,7 @@ class TestInfo:
         monkeypatch.setattr("elmofire.embed.device.cuda_devices", lambda: 1)
         monkeypatch.setattr("elmofire.embed.device.torch_sees_a_gpu", lambda: False)
         assert info.callback is not None
-        info.callback(str(model), None, True)
+        info.callback(str(model), None, True, False)
         here = json.loads(capsys.readouterr().out)["here"]
         assert (here["gpus"], here["device"]) == (1, "cpu")
         assert "lstmp_on_the_gpu" not in here
@@ -297,11 +337,23 @@ class TestMistakes:
             (["embed", "-m", "random-smal"], "did you mean random-small?"),
             (["embed", "-m", "random-small", "-l", "middle"], "--layers is 'middle'"),
             (["embed", "-m", "random-small", "-l", "7"], "layers 0 to 2"),
+            (["embed", "-m", "random-small", "-l", "-1"], "layers is -1, but this model has layers 0 to 2"),
+            (["embed", "-m", "random-small", "-l", "0.5"], "layers has 1 mix weight, but this model has 3 layers"),
             (["embed", "-m", "random-small", "-l", "²"], "--layers is '²'"),
             (["embed", "-m", "random-small", "-l", "9" * 5000], "--layers is '999"),
             (["embed", "-m", "random-small", "-o", "vectors.txt"], "should end in .hdf5"),
+            (["embed", "-m", "random-small", "-o", ""], "--output is empty"),
+            (
+                ["embed", "-m", "random-small", "-o", "/dev/null/a.hdf5"],
+                "/dev/null/a.hdf5: cannot be written: Not a dir",
+            ),
+            (["embed", "-m", "random-small", "-o", "/proc/a.hdf5"], "/proc: no file can be made there"),
             (["embed", "-m", "random-small", "no-such-file.txt"], "no-such-file.txt"),
-            (["embed", "-m", "random-small", "--device", "toaster"], "toaster"),
+            (["embed", "-m", "random-small", "--device", "gpu"], "device is 'gpu', but should be auto, cpu or"),
+            (
+                ["pretrain", "tiny", "--data", "c", "-o", "run", "--device", "gpu"],
+                "device is 'gpu', but should be auto",
+            ),
             (["embed", "-m", "random-small", "--threads", "0"], "threads"),
             (["embed", "-m", "random-small", "--format", "pdf"], "pdf"),
             (["embed", "-m", "random-small"], "<stdin>: there are no sentences in it"),
@@ -338,6 +390,22 @@ class TestMistakes:
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
 
+    def test_a_full_disk_under_stdout_is_an_error(self, model):
+        with Path("/dev/full").open("w") as full:
+            line = [*ELMOFIRE, "embed", "-m", str(model), "-q"]
+            done = subprocess.run(line, input="Why not?\n" * 9, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+    @pytest.mark.parametrize(
+        ("option", "said"),
+        [
+            ("--updates", "No such option '--updates'. Settings are given without dashes: updates=VALUE."),
+            ("--ouput", "No such option '--ouput'. Did you mean '--output'?"),
+        ],
+    )
+    def test_a_setting_written_as_an_option_is_told_from_a_misspelled_one(self, option, said):
+        assert run("pretrain", "tiny", option, "30").stderr.splitlines()[-1] == f"Error: {said}"
+
     def test_debug_shows_the_traceback(self, tmp_path):
         assert "Traceback" in run("info", tmp_path, env={"ELMOFIRE_DEBUG": "1"}).stderr
 
@@ -368,7 +436,21 @@ def test_every_command_that_loads_a_model_takes_options_for_it():
     assert [name for name in names if "model" in names[name] and "options" not in names[name]] == ["finetune"]
 
 
+def test_every_command_that_loads_a_model_can_be_quiet():
+    commands = {**cli.commands, "bench embed": bench.commands["embed"]}
+    names = {name: {parameter.name for parameter in command.params} for name, command in commands.items()}
+    assert [name for name in names if "model" in names[name] and "quiet" not in names[name]] == []
+
+
+@pytest.mark.parametrize("arguments", [["prepare"], ["prepare", "--help"]], ids=" ".join)
+def test_the_usage_of_prepare_reads_as_it_is_typed(arguments):
+    done = run(*arguments)
+    assert "elmofire prepare [OPTIONS] TEXT..." in done.stdout + done.stderr
+    assert "prepare  " not in done.stdout + done.stderr
+
+
 def test_help_names_every_command():
     shown = run("--help").stdout
+    assert "..." not in shown.partition("Commands:")[2]
     for command in ("demo", "embed", "info"):
         assert command in shown

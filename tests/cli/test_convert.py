@@ -42,6 +42,14 @@ def test_it_says_what_was_read_and_what_was_written(model, tmp_path):
         np.testing.assert_array_equal(found.arrays[name], expected.arrays[name])
 
 
+def test_quiet_leaves_the_note_out(tmp_path):
+    trained = replace(lively(tiny()), training={"update": 3})
+    save_weights(trained, tmp_path / "model")
+    line = (tmp_path / "model", tmp_path / "out", "--to", "hdf5")
+    assert "the training record" in run(*line).stderr
+    assert run(*line[:1], tmp_path / "other", *line[2:], "--quiet").stderr == ""
+
+
 def test_programs_get_one_object(model, tmp_path):
     done = run(model, tmp_path / "out", "--to", "native", "--storage", "int8", "--json")
     assert json.loads(done.stdout) == {

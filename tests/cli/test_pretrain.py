@@ -62,7 +62,7 @@ def test_the_same_line_again_finds_it_done(run, made, corpus):
     folder, _, first, _ = made
     code, out, said = run("pretrain", "tiny", *QUICK, "--data", corpus, "--output", folder, "--device", "cpu")
     assert (code, out) == (0, first)
-    assert said == f"{folder}: had ended already, after update 12\n"
+    assert said == f"{folder}: has already ended, after update 12\n"
 
 
 def test_that_a_run_goes_on_is_said_when_it_does_and_not_when_it_is_refused(run, corpus, tmp_path):
@@ -197,11 +197,29 @@ def test_a_run_loads_while_it_goes_on_and_says_how_to_go_on_when_interrupted(cor
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
-    assert "interrupted: this update is finished and saved" in said
+    assert "finishing this update and saving it" in said
     reached = max(int(entry.name) for entry in (folder / "checkpoints").iterdir())
     last = [line for line in said.splitlines() if line][-2:]
     assert last == [f"{folder}: run the same command again to resume after update {reached:,}", "interrupted"]
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.4, 0.5, 0.6, 0.8, 1.0])  # torch is being imported
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_interrupted_at_its_beginning_it_ends_as_other_commands_do(corpus, tmp_path, command, seconds):
+    arguments = {
+        "pretrain": ["tiny", *QUICK, "updates=100000", "--data", corpus],
+        "finetune": ["en-small", "updates=100000", "--text", corpus.parent / "text.txt"],
+    }
+    line = [sys.executable, "-m", "elmofire", command, *arguments[command], "-o", tmp_path / "run", "--device", "cpu"]
+    process = subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in said
+    assert ("to resume" in said) == (tmp_path / "run/checkpoints").exists()
 
 
 def test_the_four_lines_of_the_page_run_as_they_stand(tmp_path):
@@ -216,6 +234,25 @@ def test_the_four_lines_of_the_page_run_as_they_stand(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "model   run: that of update" in done.stdout
     assert (tmp_path / "vectors.hdf5").is_file()
+
+
+def test_one_of_each_is_singular():
+    record = {
+        "parameters": 2,
+        "head": 1,
+        "tokens_per_epoch": 1,
+        "updates_per_epoch": 1,
+        "updates": 1,
+        "minutes": 1,
+        "parts": 1,
+        "precision": "float32",
+        "clock": {"ranks": 1, "device": "cpu"},
+    }
+    assert start_lines(record)[:3] == [
+        "model   2 parameters, and a head of 1 word",
+        "text    1 token an epoch, in 1 update",
+        "run     1 update, 1 epoch or 1 minute, whichever comes first",
+    ]
 
 
 def test_only_the_first_of_many_processes_speaks(monkeypatch, capsys, tmp_path):

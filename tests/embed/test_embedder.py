@@ -301,12 +301,17 @@ class TestDevice:
             ({"precision": "int4"}, "precision"),
             ({"threads": 0}, "threads"),
             ({"threads": "2"}, "threads is '2'"),
-            ({"device": "toaster"}, "toaster"),
+            ({"device": "gpu"}, "device is 'gpu', but should be auto, cpu or a torch device such as cuda or cuda:1$"),
+            ({"device": "cuda:one"}, "device is 'cuda:one', but should be"),
             ({"device": "meta"}, "'meta' cannot be used"),  # torch has it, but it holds no numbers
             ({"device": "hpu"}, "'hpu' cannot be used"),  # torch knows it, but has nothing for it
         ]:
             with pytest.raises(InputError, match=said):
                 Embedder(weights, **options)
+
+    def test_the_cpu_is_the_same_by_name_and_as_torch_has_it(self):
+        by_name, as_torch = (Embedder.load("en-small", device=cpu) for cpu in ("cpu", torch.device("cpu")))
+        assert as_torch.info()["engine"] == by_name.info()["engine"]
 
     @pytest.mark.parametrize("made", [Embedder, LanguageModel])
     def test_a_name_in_the_place_of_weights_is_led_to_load(self, made):

@@ -109,6 +109,12 @@ def test_other_readers_read_the_other_formats(elmo, tmp_path):
     assert stored["vectors"].shape == (20, 12)
 
 
+@pytest.mark.parametrize("suffix", ["HDF5", "H5", "Npz", "SAFETENSORS"])
+def test_endings_may_be_capitals(elmo, tmp_path, suffix):
+    embed_to_file(elmo, [["a", "b"]], tmp_path / f"v.{suffix}")
+    assert open_embeddings(tmp_path / f"v.{suffix}").tokens(0) == ["a", "b"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_no_sentences_make_a_file_of_none(elmo, tmp_path, suffix):
     assert embed_to_file(elmo, [], tmp_path / f"v.{suffix}").sentences == 0
@@ -164,14 +170,38 @@ class TestInterruption:
         assert [file.name for file in tmp_path.iterdir()] == [output.name]
 
     @pytest.mark.parametrize(
-        "change", [{"input_stamp": "text 2"}, {"layers": "top"}, {"dtype": "float16"}, {"input_stamp": None}]
+        ("change", "said"),
+        [
+            ({"input_stamp": "text 2"}, "the input .* changed"),
+            ({"input_stamp": None}, "the input .* changed"),
+            ({"layers": "top"}, "layers is top now and was average\\n"),
+            ({"dtype": "float16", "boundaries": True}, "boundaries is True now and was False, dtype is float16 now"),
+        ],
     )
-    def test_another_call_starts_anew(self, elmo, tmp_path, change):
+    def test_another_call_is_refused_and_loses_nothing(self, elmo, tmp_path, change, said):
         with pytest.raises(KeyboardInterrupt):
             embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
-        with pytest.warns(UserWarning, match="pieces of an interrupted run with other input"):
-            report = embed_to_file(elmo, TEXT, tmp_path / "v.npz", **{"input_stamp": "text 1", **change})
-        assert report.resumed == 0
+        with pytest.raises(InputError, match=said) as refused:
+            embed_to_file(elmo, TEXT, tmp_path / "v.npz", **{"input_stamp": "text 1", **change})
+        assert f"remove {tmp_path / 'v.npz.parts'}" in refused.value.hint
+        assert [file.name for file in tmp_path.iterdir()] == ["v.npz.parts"]
+        assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed > 0
+
+    @pytest.mark.parametrize("manifest", [None, "{", '{"elmofire": "0.0.1", "input": "text 1"}'])
+    def test_pieces_that_no_run_could_go_on_with_are_removed(self, elmo, tmp_path, manifest):
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        file = tmp_path / "v.npz.parts/manifest.json"
+        file.unlink() if manifest is None else file.write_text(manifest)
+        with pytest.warns(
+            UserWarning, match="pieces of an interrupted run that this elmofire cannot resume; they are removed"
+        ):
+            assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed == 0
+
+    def test_a_run_that_finished_no_piece_hinders_no_other(self, elmo, tmp_path):
+        (tmp_path / "v.npz.parts").mkdir()
+        (tmp_path / "v.npz.parts/manifest.json").write_text('{"elmofire": "0.0.1", "input": "text 1"}')
+        assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 2").sentences == 60
 
     def test_a_piece_without_its_vectors_is_made_again(self, elmo, tmp_path):
         with pytest.raises(KeyboardInterrupt):
@@ -202,9 +232,30 @@ class TestInterruption:
 
 
 class TestMistakes:
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("folder.hdf5", r"folder\.hdf5: is a folder"),
+            ("text.txt/v.hdf5", r"text\.txt/v\.hdf5: cannot be written: Not a directory"),
+            ("text.txt/new/v.hdf5", r"text\.txt/new/v\.hdf5: cannot be written: Not a directory"),
+            (f"{'x' * 240}.hdf5", r"xx\.hdf5: cannot be written: File name too long"),
+            (f"{'x' * 400}.hdf5", r"xx\.hdf5: cannot be written: File name too long"),
+        ],
+        ids=["a folder", "in a file", "deep in a file", "no room for its parts", "too long"],
+    )
+    def test_a_place_where_no_file_can_be_is_named_before_the_work(self, elmo, tmp_path, name, said):
+        (tmp_path / "folder.hdf5").mkdir()
+        (tmp_path / "text.txt").write_text("Why?\n")
+        with pytest.raises(InputError, match=said):
+            embed_to_file(elmo, iter([]), tmp_path / name)
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["folder.hdf5", "text.txt"]
+
     def test_a_name_that_tells_no_format(self, elmo, tmp_path):
         with pytest.raises(InputError, match=r"should end in \.hdf5"):
             embed_to_file(elmo, SENTENCES, tmp_path / "vectors.txt")
+        (tmp_path / "text.txt").write_text("Why?")
+        with pytest.raises(InputError, match=r"text\.txt: is no file of vectors, whose names end in \.hdf5"):
+            open_embeddings(tmp_path / "text.txt")
         with pytest.raises(InputError, match="no such file"):
             open_embeddings(tmp_path / "vectors.npz")
 

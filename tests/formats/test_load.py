@@ -9,7 +9,7 @@ import pytest
 from formats.strategies import vocabulary_of
 from models import FIXTURES, lively, needs_shared, tiny, words_only
 
-from elmofire import ModelError, Weights, load_weights, save_weights
+from elmofire import Embedder, ModelError, Weights, embed_to_file, load_weights, save_weights
 from elmofire.formats import names
 from elmofire.formats.config import BilmConfig, small
 from elmofire.text.tokenizers import TokenizerInfo
@@ -43,6 +43,22 @@ class TestNames:
             caught.value
         )
         assert "hint: name a folder with a model, an options and a weight file, or one of: " in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("what", "said"),
+        [
+            ("EN-SMALL", "; did you mean en-small?"),
+            ("en-smal", "; did you mean en-small?"),
+            ("AllenAI/Small", "; did you mean allenai/small?"),
+            ("google", "; google has google/elmo-3"),
+            ("allenai/", "; allenai has allenai/small, allenai/medium, allenai/original, "),
+            ("nothing-like-it-at-all", ""),
+        ],
+    )
+    def test_what_may_be_meant_is_said(self, monkeypatch, what, said):
+        monkeypatch.setattr(names, "packaged_models", lambda: ["en-small"])
+        assert str(names.unknown_model(what)).partition("\n")[0].partition("of that name")[2].startswith(said)
+        assert bool(said) == (";" in str(names.unknown_model(what)).partition("\n")[0])
 
     def test_without_the_default_model_the_error_says_how_to_name_one(self, monkeypatch):
         monkeypatch.setattr(names, "packaged_models", list)
@@ -192,6 +208,19 @@ class TestFolders:
         save(tmp_path / "model", "hdf5")
         with pytest.raises(ModelError, match=r"is one file of a model\nhint: name its folder, .*, or both files"):
             load_weights(tmp_path / "model" / "weights.hdf5")
+        save(tmp_path / "ours", "native")
+        for name in ("model.safetensors", "config.json"):
+            with pytest.raises(ModelError, match=rf"{name}: is one file of a model\nhint: name its folder, .*ours$"):
+                load_weights(tmp_path / "ours" / name)
+
+    @pytest.mark.parametrize("suffix", ["hdf5", "npz", "safetensors"])
+    def test_a_file_of_vectors_is_no_model(self, tmp_path, suffix):
+        embed_to_file(Embedder.load("random-small"), [["a"]], tmp_path / f"v.{suffix}")
+        with pytest.raises(ModelError, match=r"holds vectors, not a model\nhint: .*open_embeddings"):
+            load_weights(tmp_path / f"v.{suffix}")
+        (tmp_path / f"broken.{suffix}").write_text("no such thing")
+        with pytest.raises(ModelError, match=rf"broken\.{suffix}: is (no model|one file)"):
+            load_weights(tmp_path / f"broken.{suffix}")
 
 
 class TestPairs:

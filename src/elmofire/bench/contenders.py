@@ -37,9 +37,10 @@ class Contender:
         return self.library != "elmofire"
 
     def __str__(self) -> str:
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         if self.is_peer:
-            return f"{self.library}, {self.threads} threads"
-        return f"{self.instruction_set or self.device} {self.precision}, {self.threads} threads"
+            return f"{self.library}, {threads}"
+        return f"{self.instruction_set or self.device} {self.precision}, {threads}"
 
     def environment(self) -> dict[str, str]:
         """Libraries of others (BLAS, OpenMP) read their threads from here, and only when they are loaded."""

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import warnings
+from types import FrameType
 
 import click
 
@@ -68,6 +69,8 @@ def main() -> None:
     """Run a command. A user's mistake becomes one error message and exit code 2."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `elmofire embed | head` ends quietly, as other tools do
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # jobs in the background of a script ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     warnings.showwarning = lambda message, *_args, **_kwargs: click.echo(f"warning: {message}", err=True)
     try:
         code = cli(standalone_mode=False)
@@ -77,6 +80,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
+        # Where Ctrl-C came while Python ran a string, as dataclasses do, it would end by the signal: running another makes it forget.
+        exec("")
     except (ElmofireError, OSError, MemoryError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
             raise
@@ -85,9 +90,18 @@ def main() -> None:
     sys.exit(code or 0)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C as Python has it. While torch is imported its C++ would abort instead, and nothing is done yet that has to be ended."""
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch.__spec__, "_initializing", False):
+        click.echo("interrupted", err=True)
+        os._exit(130)
+    signal.default_int_handler(number, frame)
+
+
 def _said(error: Exception) -> str:
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"the memory has run out{f': {error}' if str(error) else ''}"
     return str(error)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elmofire.cli.options import json_option, load_model, options_option, vocab_option
+from elmofire.cli.options import json_option, load_model, options_option, quiet_option, vocab_option
+from elmofire.cli.progress import counted
 
 if TYPE_CHECKING:
     from elmofire.formats.weights import Weights
@@ -24,14 +25,22 @@ if TYPE_CHECKING:
 @options_option
 @vocab_option
 @json_option
+@quiet_option
 def convert(
-    model: str, folder: Path, target: str, storage: str | None, options: str | None, vocab: str | None, as_json: bool
+    model: str,
+    folder: Path,
+    target: str,
+    storage: str | None,
+    options: str | None,
+    vocab: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Write the model IN (a name, a folder, an archive, a checkpoint, or OPTIONS,WEIGHTS) to the folder OUT."""
     from elmofire.formats import save_weights
     from elmofire.formats.native import storage_of
 
-    weights = load_model(model, options=options, vocab=vocab)
+    weights = load_model(model, options=options, vocab=vocab, quiet=quiet)
     save_weights(weights, folder, target, storage=storage)
     read = _described(weights, model)
     stored = storage or (storage_of(weights) if target == "native" else "float32")
@@ -41,7 +50,7 @@ def convert(
         "storage": stored,
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
     }
-    if target == "hdf5" and (lost := _beyond_hdf5(weights)):
+    if target == "hdf5" and not quiet and (lost := _beyond_hdf5(weights)):
         click.echo(f"note: left out, as the hdf5 format cannot hold them: {', '.join(lost)}", err=True)
     if as_json:
         click.echo(json.dumps({"read": read, "written": written}))
@@ -80,7 +89,7 @@ def _described(weights: "Weights", model: str) -> dict[str, Any]:
 def _told(read: dict[str, Any]) -> str:
     """The same for people."""
     parts = [str(read["format"]), f"{read['parameters']:,} parameters"]
-    parts.append(f"a head of {read['head']:,} words" if read["head"] else "no head")
+    parts.append(f"a head of {counted(read['head'], 'word')}" if read["head"] else "no head")
     parts.append("no vocabulary" if read["vocabulary"] is None else f"a vocabulary of {read['vocabulary']:,}")
     if read["mixes"]:
         parts.append(f"{read['mixes']} learned mixes" if read["mixes"] > 1 else "a learned mix")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.options import load_model, model_option, options_option
+from elmofire.cli.options import load_model, model_option, options_option, quiet_option
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ _FILLERS = 8  # words for a blank
     show_default=True,
     help="Where to write the picture, an SVG.",
 )
-def demo(model: str, options: str | None, output: Path) -> None:
+@quiet_option
+def demo(model: str, options: str | None, output: Path, quiet: bool) -> None:
     """Embed sentences with play, bank and cell in several senses, and show which usages are nearest to each other at each layer.
 
     Then fill blanks with words, and draw a picture of the usages.
@@ -76,7 +77,7 @@ def demo(model: str, options: str | None, output: Path) -> None:
     from elmofire.formats.files import written_aside
     from elmofire.lm.language_model import LanguageModel
 
-    weights = load_model(model, options=options)
+    weights = load_model(model, options=options, quiet=quiet)
     lm = LanguageModel(weights, device="cpu") if weights.config.head and weights.vocabulary else None
     elmo = lm.embedder if lm else Embedder(weights, device="cpu")
     size, width = weights.config.parameters, weights.config.width

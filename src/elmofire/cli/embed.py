@@ -90,14 +90,17 @@ def embed(
     inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences)
     wanted = {"layers": _layers(layers), "boundaries": boundaries}
     if output is not None:
-        from elmofire.embed.outputs import check_layout
+        from elmofire.embed.outputs import check_layout, check_place
 
+        if not output:
+            raise InputError("--output is empty, but should be a name such as OUT.hdf5")
         output = str(Path(output).expanduser())  # shells leave the ~ of --output=~/out.hdf5 to the program
         check_layout(Path(output), layout)
+        check_place(Path(output))
     weights = load_model(model, options=options, quiet=quiet)
     elmo = Embedder(weights, device=device, precision=precision, threads=threads)
     elmo.batch_tokens = batch_tokens or elmo.batch_tokens
-    progress = Progress(total=inputs.expected, quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet, data_on_stdout=output is None)
     resumed = 0
     try:
         if output is None:
@@ -157,7 +160,7 @@ def _layers(text: str) -> str | int | list[float]:
     if text in ("average", "top", "all"):
         return text
     try:
-        return int(text) if text.isdecimal() else [float(part) for part in text.split(",")]
+        return int(text) if text.removeprefix("-").isdecimal() else [float(part) for part in text.split(",")]
     except ValueError:  # also of a number with thousands of digits
         raise InputError(
             f"--layers is {text!r}, but should be average, top, all, a layer's number, or mix weights as 0.1,0,2"

@@ -5,14 +5,15 @@ from typing import Any
 
 import click
 
-from elmofire.cli.options import json_option, load_model, options_option
+from elmofire.cli.options import json_option, load_model, options_option, quiet_option
 
 
 @click.command(short_help="Describe a model.")
 @click.argument("model", default="en-small")
 @options_option
 @json_option
-def info(model: str, options: str | None, as_json: bool) -> None:
+@quiet_option
+def info(model: str, options: str | None, as_json: bool, quiet: bool) -> None:
     """Describe MODEL: a name, a folder, an archive, or OPTIONS,WEIGHTS."""
     import importlib.metadata
     import platform
@@ -31,7 +32,7 @@ def info(model: str, options: str | None, as_json: bool) -> None:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch = None
-    weights = load_model(model, options=options)
+    weights = load_model(model, options=options, quiet=quiet)
     described = Embedder(weights, device="cpu").info()
     del described["truncated"]
     described["stored_as"] = storage_of(weights)
@@ -59,6 +60,8 @@ def info(model: str, options: str | None, as_json: bool) -> None:
     for title, table in (("model", described), ("here", here)):
         click.echo(click.style(title, bold=True))
         for key, value in table.items():
+            if key == "not_compiled_for" and not value:
+                continue
             click.echo(f"  {key.replace('_', ' '):<18} {_shown(value)}")
 
 

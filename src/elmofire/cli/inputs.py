@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -35,7 +36,7 @@ class Inputs:
     ) -> None:
         """`sentences` says whether each line is one, or is split into its own. Without `blank_lines`, those without tokens are left out."""
         for file in files:
-            if file.endswith((".hdf5", ".h5", ".npz", ".safetensors")):
+            if file.lower().endswith((".hdf5", ".h5", ".npz", ".safetensors")):
                 raise InputError(f"{file}: is not text", hint=f"to write vectors to it: --output {file}")
         _check_they_open(files)
         self._files = files
@@ -51,6 +52,9 @@ class Inputs:
 
     def sentences(self, elmo: "Embedder", progress: "Progress") -> Iterator[list[str]]:
         """One file after the other, as token lists: files may mix text and tokens. Files without any sentence are an error."""
+        if "-" in self._files and sys.stdin.isatty():
+            each = "" if self._split else ", one sentence a line"
+            progress.note(f"reading from the terminal{each}; end with Ctrl-D")
         looked_at: list[bool] = []  # whether a line seems to hold several sentences
         language = elmo.tokenizer_info.language
         for line in self._lines():
@@ -67,6 +71,8 @@ class Inputs:
         if not self.read[0]:
             named = ", ".join("<stdin>" if file == "-" else file for file in self._files)
             raise InputError(f"{named}: there are no sentences in it")
+        if not self.read[1]:
+            progress.note("note: all lines are blank")
 
     def expected(self) -> int | None:
         """How many sentences there are, judged by those so far and the share of bytes they took; None while nothing tells."""

@@ -35,8 +35,21 @@ format_option = click.option(
     show_default=True,
     help="text, conllu or jsonl; auto goes by the file's name.",
 )
+
+
+def _checked_device(_context: click.Context, _parameter: click.Parameter, device: str) -> str:
+    from elmofire.embed.device import check_device_name
+
+    check_device_name(device)
+    return device
+
+
 device_option = click.option(
-    "--device", default="auto", show_default=True, help="auto, cpu, or a torch device such as cuda."
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=_checked_device,
+    help="auto, cpu, or a torch device such as cuda.",
 )
 precision_option = click.option(
     "--precision",

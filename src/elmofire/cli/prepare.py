@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from elmofire.cli.options import json_option, pretokenized_option, quiet_option, share_of
+from elmofire.cli.progress import counted
 from elmofire.errors import InputError
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -34,9 +35,22 @@ processes_option = click.option(
 )
 
 
+class _AsItsGroup(click.Context):
+    """Of the command that is called by the name of its group alone."""
+
+    @property
+    def command_path(self) -> str:
+        return super().command_path.rstrip()
+
+
+class _Text(click.Command):
+    context_class = _AsItsGroup
+
+
 @click.command(
+    cls=_Text,
     epilog="`elmofire prepare pack CORPUS ARCHIVE` packs a corpus into pieces that can be moved, `elmofire prepare unpack ARCHIVE "
-    "CORPUS` makes it again."
+    "CORPUS` makes it again.",
 )
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option("--output", "-o", required=True, metavar="CORPUS", help="The folder to make.")

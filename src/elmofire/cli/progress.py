@@ -1,5 +1,6 @@
 """How far a long command is, on stderr: a line that moves in a terminal, one now and then in a log."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -9,11 +10,13 @@ from elmofire.terminal import MovingLine, clock_time
 class Progress:
     """Sentences and tokens done, tokens per second, and the time left where the total is known.
 
-    `total` is asked for it whenever a line is shown: it may still be an estimate.
+    `total` is asked for it whenever a line is shown: it may still be an estimate. With `data_on_stdout`, a terminal that shows the data
+    as they come gets no moving line in the middle of them.
     """
 
-    def __init__(self, *, total: Callable[[], int | None] | None, quiet: bool) -> None:
+    def __init__(self, *, total: Callable[[], int | None] | None, quiet: bool, data_on_stdout: bool = False) -> None:
         self._total = total
+        self._shows = not (data_on_stdout and sys.stdout.isatty())
         self._line = MovingLine(quiet=quiet)
         self._start = self._shown = time.monotonic()
         self.sentences = self.tokens = self._made = 0
@@ -25,7 +28,7 @@ class Progress:
         if tokens:  # sentences without tokens cost nothing, those of an earlier run neither
             self._made += sentences
         now = time.monotonic()
-        if now - self._shown >= self._line.pause:
+        if self._shows and now - self._shown >= self._line.pause:
             self._shown = now
             self._line.show(self.line())
 

@@ -15,7 +15,10 @@ _COLUMNS = ("name", "parameters", "with head", "tokens", "FLOP/token", "FLOP", "
 _WORDS = ("name", "description")  # columns that are no numbers
 
 
-@click.command(epilog="`elmofire recipes tiny > mine.toml` starts a recipe of your own.")
+@click.command(
+    short_help="List the recipes, or print one.",
+    epilog="`elmofire recipes tiny > mine.toml` starts a recipe of your own.",
+)
 @click.argument("name", required=False)
 @json_option
 def recipes(name: str | None, as_json: bool) -> None:

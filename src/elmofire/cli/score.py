@@ -53,7 +53,7 @@ def score(
 
     inputs = Inputs(files or ("-",), input_format, pretokenized=pretokenized, sentences=sentences)
     lm = load(quiet=quiet)
-    progress = Progress(total=inputs.expected, quiet=quiet)
+    progress = Progress(total=inputs.expected, quiet=quiet, data_on_stdout=True)
     try:
         for number, found in enumerate(lm.stream(inputs.sentences(lm.embedder, progress), progress=progress), 1):
             if number == 1 and not as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elmofire.cli.options import json_option, pretokenized_option, takes_language_model
+from elmofire.cli.options import json_option, pretokenized_option, quiet_option, takes_language_model
 from elmofire.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many words.")
 @pretokenized_option
 @json_option
+@quiet_option
 def substitutes(
     text: tuple[str, ...],
     load: "Callable[..., LanguageModel]",
     top: int,
     pretokenized: bool,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """The words likeliest to stand where the *marked* word stands, with their natural log-probabilities.
 
@@ -39,7 +41,7 @@ def substitutes(
             f"the text came as {len(text)} arguments, but should be one",
             hint=f'put quotes around it: elmofire substitutes "{" ".join(text)}"',
         )
-    lm = load()
+    lm = load(quiet=quiet)
     tokenize = load_tokenizer(TokenizerInfo("whitespace", "", 1)) if pretokenized else lm.tokenize
     tokens, position = find_marked(sentence, tokenize)
     directions = lm.config.directions if len(lm.config.directions) == 1 else (*lm.config.directions, BOTH)

@@ -1,6 +1,7 @@
 """What `pretrain` and `finetune` say while a run goes on: the records of its log as lines for people, on stderr."""
 
 import contextlib
+import difflib
 import json
 import os
 import re
@@ -10,11 +11,13 @@ from typing import Any
 
 import click
 
+from elmofire.cli.progress import counted
 from elmofire.terminal import MovingLine, clock_time
 
 Record = dict[str, Any]
 
 LONG_HOURS = 3  # the time of a longer run is told before it starts
+_CHECKPOINTS = "checkpoints"  # as `train.run.loop` names it: Ctrl-C may have left torch half imported, which cannot be imported again
 
 
 class WithSettings(click.Command):
@@ -24,8 +27,10 @@ class WithSettings(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.8):
+                raise  # as a misspelled option
             key = error.option_name.lstrip("-").replace("-", "_")
-            told = f"{error.format_message()} Settings are given without dashes: {key}=VALUE."
+            told = f"{error.message.rstrip('.')}. Settings are given without dashes: {key}=VALUE."
             raise click.UsageError(told, ctx) from None
 
 
@@ -57,7 +62,7 @@ class RunLines:
                 self._start = {**(self._start or {}), **now}
                 self.say(f"{self._run}: going on after update {record['update']:,}")
             case "ended":
-                self.say(f"{self._run}: had ended already, after update {record['update']:,}")
+                self.say(f"{self._run}: has already ended, after update {record['update']:,}")
             case "train":
                 self._figures = train_line(record, self._start, self._evaluation).partition(" · ")[2]
                 self._line.show(" · ".join([update_of(record, self._start), self._figures]))
@@ -66,7 +71,7 @@ class RunLines:
                     figures = self._figures or "figures follow"
                     self._line.show(" · ".join([update_of(record, self._start), figures]))
             case "stopping":
-                self.say("interrupted: this update is finished and saved; Ctrl-C again would give it up")
+                self.say("finishing this update and saving it; Ctrl-C again drops it")
             case "evaluating":
                 self._line.show(evaluating_line(record, self._evaluation))
             case "evaluation":
@@ -82,11 +87,12 @@ class RunLines:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Say how to resume the run if it is interrupted."""
+        """Say how to resume the run if it is interrupted, once there is something to resume."""
         try:
             yield
         except KeyboardInterrupt:
-            self.say(f"{self._run}: run the same command again to resume after update {_reached(self._run):,}")
+            if reached := _reached(self._run):
+                self.say(f"{self._run}: run the same command again to resume after update {reached:,}")
             raise
         finally:
             self.clear()
@@ -104,11 +110,13 @@ def start_lines(record: Record) -> list[str]:
     """What is about to be done."""
     clock = record["clock"]
     each, updates, minutes = record["updates_per_epoch"], record["updates"], record["minutes"]
-    ends = [f"{updates:,} updates, {updates / each:.3g} epoch{'' if updates == each else 's'}"] if updates else []
-    ends += [f"{minutes:g} minutes"] if minutes else []
+    ends = (
+        [f"{counted(updates, 'update')}, {updates / each:.3g} epoch{'' if updates == each else 's'}"] if updates else []
+    )
+    ends += [f"{minutes:g} minute{'' if minutes == 1 else 's'}"] if minutes else []
     lines = [
-        f"model   {record['parameters']:,} parameters, and a head of {record['head']:,} words",
-        f"text    {record['tokens_per_epoch']:,} tokens an epoch, in {each:,} updates",
+        f"model   {record['parameters']:,} parameters, and a head of {counted(record['head'], 'word')}",
+        f"text    {counted(record['tokens_per_epoch'], 'token')} an epoch, in {counted(each, 'update')}",
         f"run     {' or '.join(ends)}{', whichever comes first' if len(ends) > 1 else ''}",
     ]
     if "memory_estimate" in clock:
@@ -140,7 +148,7 @@ def train_line(record: Record, start: Record | None, evaluation: Record | None =
         f"epoch {record['epoch']:.2g}" if record["epoch"] < 1 else f"epoch {record['epoch']:.1f}",
     ]
     if record["skipped"]:
-        parts.append(f"{record['skipped']:,} updates skipped, not finite")
+        parts.append(f"{counted(record['skipped'], 'update')} skipped, not finite")
     return " · ".join(parts)
 
 
@@ -200,10 +208,8 @@ def _told_before(run: Path) -> tuple[Record | None, Record | None]:
 
 
 def _reached(run: Path) -> int:
-    """The update of the newest checkpoint, by its name."""
-    from elmofire.train.run.loop import CHECKPOINTS
-
-    names = [entry.name for entry in (run / CHECKPOINTS).glob("[0-9]*")]
+    """The update of the newest checkpoint, by its name; 0 where there is none."""
+    names = [entry.name for entry in (run / _CHECKPOINTS).glob("[0-9]*")]
     return max((int(found[0]) for name in names if (found := re.match(r"\d+", name))), default=0)
 
 

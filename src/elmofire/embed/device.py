@@ -1,7 +1,9 @@
 """Where a model runs. torch is slow to import, so the CUDA driver itself is asked first whether there is a GPU."""
 
 import ctypes
+import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from elmofire.engine import Engine
@@ -10,10 +12,14 @@ from elmofire.errors import InputError
 from elmofire.formats.weights import Weights
 
 if TYPE_CHECKING:
+    import torch
+
     from elmofire.model.torch_engine import TorchEngine
 
 CPU_PRECISIONS = tuple(PRECISIONS)
 GPU_PRECISIONS = ("float32", "bfloat16")
+# What torch knows by name, which most builds of it cannot use.
+_DEVICE = re.compile(r"auto|(cpu|cuda|hip|hpu|ipu|lazy|maia|meta|mps|mtia|npu|privateuseone|ve|vulkan|xla|xpu)(:\d+)?")
 
 
 def cuda_devices() -> int:
@@ -28,8 +34,18 @@ def cuda_devices() -> int:
     return count.value
 
 
-def make_engine(weights: Weights, *, device: str, precision: str, threads: int | None) -> "Engine | TorchEngine":
+def check_device_name(device: str) -> None:
+    """Without torch, which is slow to import: can it be a device at all?"""
+    if not _DEVICE.fullmatch(device):
+        raise InputError(f"device is {device!r}, but should be auto, cpu or a torch device such as cuda or cuda:1")
+
+
+def make_engine(
+    weights: Weights, *, device: "str | torch.device", precision: str, threads: int | None
+) -> "Engine | TorchEngine":
     """The CPU engine, or the torch model on a GPU."""
+    device = str(device)
+    check_device_name(device)
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}, but should be at least 1")
     if precision not in {*CPU_PRECISIONS, *GPU_PRECISIONS}:
@@ -56,7 +72,7 @@ def make_engine(weights: Weights, *, device: str, precision: str, threads: int |
         torch.empty(1, device=kind).cpu()  # torch has devices that hold no numbers
     except (RuntimeError, AssertionError, ImportError) as error:
         raise InputError(
-            f"the device {device!r} cannot be used: {str(error).splitlines()[0][:90]}",
+            f"the device {device!r} cannot be used: {textwrap.shorten(str(error).splitlines()[0], 90)}",
             hint="the device cpu always works",
         ) from None
     return TorchEngine(weights, device, precision=precision)

@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 import elmofire
 from elmofire.embed.embedder import Embedder
-from elmofire.embed.outputs import check_layout
+from elmofire.embed.outputs import check_layout, check_place
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, select
 from elmofire.embed.sentences import LongSentence, Sentences, Tokens, token_lists
 from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
-from elmofire.errors import InputError
-from elmofire.formats.files import held_alone, written_aside
+from elmofire.errors import InputError, ModelError
+from elmofire.formats.files import held_alone, read_json_object, written_aside
 from elmofire.formats.weights import Array, as_folder
 
 _PIECE_TOKENS = 1 << 15  # a minute's work in the original size, and enough to find sentences of like length
+_STAMPS = {"input": "the input (its files, or how they are read)", "stamp": "the model's files"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def embed_to_file(
     """
     output = as_folder(output)
     check_layout(output, layout)
+    check_place(output)
     if dtype not in ("float32", "float16"):
         raise InputError(f"dtype is {dtype!r}, but should be float32 or float16")
     choice = layers if isinstance(layers, str | int) else [float(weight) for weight in layers]
@@ -128,14 +130,12 @@ class Parts:
     def __init__(self, output: Path, manifest: dict[str, Any]) -> None:
         self.folder = Path(f"{output}.parts")
         self.sentences = self.tokens = self._count = 0
-        listed = json.dumps(manifest, sort_keys=True)
         self._can_go_on = manifest["input"] is not None
-        if not self._can_go_on or self._manifest() != listed:
+        listed = json.dumps(manifest, sort_keys=True)
+        before, now = self._manifest(), json.loads(listed)
+        if not self._can_go_on or before != now:
             if self._vectors(0).is_file():
-                warnings.warn(
-                    f"{self.folder} held pieces of an interrupted run with other input, settings or kernels; they are removed",
-                    stacklevel=4,
-                )
+                self._refuse_to_lose(before, now)
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(exist_ok=True)
         with written_aside(self.folder / "manifest.json") as aside:
@@ -144,9 +144,26 @@ class Parts:
             piece = self._read(self._count)
             self._counted(piece.counts)
 
-    def _manifest(self) -> str | None:
-        file = self.folder / "manifest.json"
-        return file.read_text() if file.is_file() else None
+    def _manifest(self) -> dict[str, Any]:
+        """That of an earlier run; empty where none can be read."""
+        try:
+            return read_json_object(self.folder / "manifest.json")
+        except ModelError:
+            return {}
+
+    def _refuse_to_lose(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        """An error if the pieces are hours of work that the command of an earlier run could go on with."""
+        if before.get("elmofire") != now["elmofire"]:
+            warnings.warn(
+                f"{self.folder} held pieces of an interrupted run that this elmofire cannot resume; they are removed",
+                stacklevel=5,
+            )
+        elif before.get("input") is not None:
+            changes = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
+            raise InputError(
+                f"{self.folder}: holds pieces of an interrupted run that was not this one: {', '.join(changes)}",
+                hint=f"repeat that run's command to resume it, choose another output, or remove {self.folder}",
+            )
 
     def _vectors(self, number: int) -> Path:
         return self.folder / f"{number:06}.npy"
@@ -202,6 +219,13 @@ class Parts:
     def _remove(self) -> None:
         (self.folder / "manifest.json").unlink()  # first, or a run killed in the middle would leave a job with holes
         shutil.rmtree(self.folder)
+
+
+def _change(name: str, before: object, now: object) -> str:
+    """What a run has other than an earlier one; what tells files apart says nothing to people."""
+    if name in _STAMPS:
+        return f"{_STAMPS[name]} changed"
+    return f"{name} is {now} now and was {before}"
 
 
 def _json_line(tokens: Tokens) -> Iterator[str]:

@@ -23,12 +23,14 @@ from elmofire.formats.weights import as_folder
 LAYOUTS = ("index", "numbers", "sentences")
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
 
+_ADDED_TO_NAMES = 20  # characters, of the files that are written aside; a name may have 255
+
 
 def output_format(path: Path) -> str:
     """By the name's ending."""
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: the output's name should end in {', '.join(SUFFIXES)}")
-    return SUFFIXES[path.suffix]
+    return SUFFIXES[path.suffix.lower()]
 
 
 def check_layout(path: Path, layout: str) -> None:
@@ -40,6 +42,18 @@ def check_layout(path: Path, layout: str) -> None:
             f"{path}: datasets named by sentence, or without sentence_to_index, are for HDF5 files",
             hint="name the output OUT.hdf5",
         )
+
+
+def check_place(path: Path) -> None:
+    """Can there be a file of that name, and those beside it that are there meanwhile?"""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder", hint="choose another name for the output, or one in that folder")
+        path.with_name(path.name + "-" * _ADDED_TO_NAMES).lstat()
+    except FileNotFoundError:
+        pass  # as it should be
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 class Embeddings:
@@ -112,6 +126,8 @@ def open_embeddings(path: str | os.PathLike[str]) -> Embeddings:
     path = as_folder(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path}: is no file of vectors, whose names end in {', '.join(SUFFIXES)}")
     return {"hdf5": _open_hdf5, "npz": _open_npz, "safetensors": _open_safetensors}[output_format(path)](path)
 
 

@@ -71,9 +71,8 @@ def select(choice: LayerChoice, config: BilmConfig) -> Selection:
     if weights.ndim != 1 or not np.isfinite(weights).all():
         raise InputError(f"layers is {choice!r}, but should be average, top, all, a layer's number, or mix weights")
     if len(weights) != layers + 1:
-        raise InputError(
-            f"layers has {len(weights)} mix weights, but this model has {layers + 1} layers (0 to {layers})"
-        )
+        given = "1 mix weight" if len(weights) == 1 else f"{len(weights)} mix weights"
+        raise InputError(f"layers has {given}, but this model has {layers + 1} layers (0 to {layers})")
     powers = np.exp(weights - weights.max())
     return _mixed(tuple((powers / powers.sum()).tolist()), config)
 

@@ -1,5 +1,6 @@
 """Files become `Weights` and `Weights` become files; what a path holds is found out, not asked."""
 
+import contextlib
 import os
 import re
 import warnings
@@ -207,6 +208,7 @@ def _best_of(run: Path) -> Path:
 
 def _load_file(file: Path, given: _Given) -> Weights:
     """An archive, or one file of a model."""
+    from elmofire.formats import native
     from elmofire.formats.published import zips
     from elmofire.formats.published.from_tensorflow import tf1
     from elmofire.formats.published.from_torch import allennlp
@@ -218,10 +220,35 @@ def _load_file(file: Path, given: _Given) -> Weights:
         return allennlp.read(file, options=given.options)
     if tf1.recognizes(file):
         return tf1.read(file, options=given.options, vocabulary_file=given.vocabulary_for(file.parent))
+    if _holds_vectors(file):
+        raise ModelError(f"{file}: holds vectors, not a model", hint="elmofire.open_embeddings reads them")
+    if native.recognizes(file.parent) and file.name in (native.CONFIG, native.TENSORS):
+        raise ModelError(f"{file}: is one file of a model", hint=f"name its folder, {file.parent}")
     if file.suffix in (".hdf5", ".h5", ".json"):
         hint = f"name its folder, {file.parent}, or both files: OPTIONS,WEIGHTS on the command line, a pair in Python"
         raise ModelError(f"{file}: is one file of a model", hint=hint)
     raise ModelError(f"{file}: is no model that is known here", hint=_KNOWN)
+
+
+def _holds_vectors(file: Path) -> bool:
+    """Whether `elmofire embed` has written it."""
+    match file.suffix.lower():
+        case ".hdf5" | ".h5":
+            import h5py
+
+            with contextlib.suppress(OSError), h5py.File(file, "r") as opened:
+                return "elmofire" in opened.attrs
+        case ".npz":
+            import zipfile
+
+            with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(file) as opened:
+                return {"vectors.npy", "offsets.npy"} <= set(opened.namelist())
+        case ".safetensors":
+            from elmofire.formats.tensors import MappedTensors
+
+            with contextlib.suppress(ModelError):
+                return "elmofire" in MappedTensors(file).metadata
+    return False
 
 
 def _load_2018_folder(folder: Path, options_files: list[Path], weight_files: list[Path], given: _Given) -> Weights:

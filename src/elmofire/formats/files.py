@@ -63,6 +63,10 @@ def held_alone(lock: Path, refusal: ElmofireError) -> Iterator[None]:
             with _errors_name(lock.parent):
                 held = FileLock(lock).acquire(timeout=0)
         except Timeout:
+            try:
+                lock.touch()  # a name that cannot be made is a timeout too
+            except OSError as error:
+                raise OSError(error.errno, "no file can be made there", str(lock.parent)) from None
             raise refusal from None
         with held:
             try:

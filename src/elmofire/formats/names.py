@@ -15,6 +15,7 @@ from elmofire.text.tokenizers import TokenizerInfo, tokenizer_for
 
 DEFAULT_MODEL = "en-small"
 RANDOM_SMALL = "random-small"
+_NAMED_AT_MOST = 5  # in an error
 
 _PACKAGED = Path(__file__).parent.parent / "models"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -167,8 +168,15 @@ def unknown_model(what: str) -> ModelError:
     )
     if what == DEFAULT_MODEL:
         return ModelError(f"the default model {DEFAULT_MODEL} is not in this package", hint=hint)
-    near = difflib.get_close_matches(what, [*known, *(entry.name for entry in catalogue())], n=1)
-    return ModelError(
-        f"{what}: no such file or folder, and no model of that name" + (f"; did you mean {near[0]}?" if near else ""),
-        hint=hint,
-    )
+    return ModelError(f"{what}: no such file or folder, and no model of that name{_meant(what, known)}", hint=hint)
+
+
+def _meant(what: str, known: list[str]) -> str:
+    """The names that come close: that in other letters, or some of an owner, or the nearest."""
+    names = {name.casefold(): name for name in [*known, *(entry.name for entry in catalogue())]}
+    asked = what.casefold()
+    if of_owner := [name for key, name in names.items() if key.startswith(f"{asked.rstrip('/')}/")]:
+        more = ", ..." if len(of_owner) > _NAMED_AT_MOST else ""
+        return f"; {what.rstrip('/')} has {', '.join(of_owner[:_NAMED_AT_MOST])}{more}"
+    near = [asked] if asked in names else difflib.get_close_matches(asked, names, n=1)
+    return f"; did you mean {names[near[0]]}?" if near else ""
