@@ -89,18 +89,18 @@ def test_one_file_of_the_pair_is_not_enough(here):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("file", "text", "said"),
     [
-        ("why\nwhy\n", "sentence 1 ('why') is there twice"),
-        ("a\n\n", "sentence 1 ('') cannot be the name"),
-        ("a\na/b\n", "sentence 1 ('a/b') cannot be the name"),
-        ("a\nb \0 c\n", "cannot be the name"),
+        ("bad.txt", "why\nwhy\n", "sentence 1 ('why') is there twice"),
+        ("bad.txt", "a\n\n", "sentence 1 ('') cannot be the name"),
+        ("bad.txt", "a\na/b\n", "sentence 1 ('a/b') cannot be the name"),
+        ("bad.jsonl", '["a"]\n["b", "\\u0000", "c"]\n', "cannot be the name"),
     ],
     ids=["twice", "empty", "below another", "NUL"],
 )
-def test_a_sentence_that_cannot_be_a_name_is_an_error(here, text, said):
-    (here / "bad.txt").write_text(text)
-    done = run(here, "--use-sentence-keys", text="bad.txt")
+def test_a_sentence_that_cannot_be_a_name_is_an_error(here, file, text, said):
+    (here / file).write_text(text)
+    done = run(here, "--use-sentence-keys", text=file)
     assert said in str(done.exception)
     assert isinstance(done.exception, ElmofireError)
     assert not (here / "out.hdf5").exists()

@@ -216,7 +216,6 @@ def text(
 @json_option
 def pack(corpus: str, archive: str, piece: str, processes: int | None, as_json: bool) -> None:
     """Pack CORPUS into the folder ARCHIVE, in pieces that can be moved one by one, each with a checksum."""
-    from elmofire.cli.progress import counted
     from elmofire.train.archive.packing import pack as pack_corpus
 
     packed = pack_corpus(corpus, archive, piece_bytes=_bytes(piece), processes=processes)

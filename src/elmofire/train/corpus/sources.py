@@ -19,39 +19,10 @@ DOCUMENTS = ("auto", "files", "records", "blocks")
 _RECORDS = (".jsonl", ".ndjson")
 _IN_FOLDERS = (".txt", ".text", *_RECORDS)
 _COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".bz3")
-_NO_TEXT = (  # before these
-    *(
-        ".tar",
-        ".zip",
-        ".conllu",
-        ".conll",
-        ".csv",
-        ".tsv",
-        ".json",
-        ".xml",
-        ".html",
-        ".htm",
-        ".md",
-        ".rst",
-        ".tex",
-        ".pdf",
-    ),
-    *(
-        ".bin",
-        ".npy",
-        ".npz",
-        ".h5",
-        ".hdf5",
-        ".pt",
-        ".pkl",
-        ".parquet",
-        ".arrow",
-        ".db",
-        ".sql",
-        ".warc",
-        ".wet",
-        ".wat",
-    ),
+# Before these, they tell that it is no text.
+_NO_TEXT = frozenset(
+    ".tar .zip .conllu .conll .csv .tsv .json .xml .html .htm .md .rst .tex .pdf .bin .npy .npz .h5 .hdf5 .pt .pkl .parquet .arrow "
+    ".db .sql .warc .wet .wat".split()
 )
 _OF_A_CORPUS = ("corpus.json", "words.utf8")  # the first alone may be anybody's
 _DATA_SET = re.compile(r"hf:(?P<name>[^:@#]+)(:(?P<config>[^@#]+))?(@(?P<split>[^#]+))?(#(?P<column>.+))?")
