@@ -19,12 +19,12 @@ from hashlib import blake2b
 import numpy as np
 from records import errors_in_one_line, keep
 
-from elmofire.embed.sentences import Sentences
 from elmofire.formats import load_weights
 from elmofire.formats.native import storage_of
 from elmofire.formats.weights import Weights
 from elmofire.lm.language_model import LanguageModel
 from elmofire.recipe import build, text_of
+from elmofire.text.token_lists import Sentences
 from elmofire.train.corpus.reader import Corpus
 from elmofire.train.settings import Recipe
 

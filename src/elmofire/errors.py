@@ -10,8 +10,8 @@
 Each says what is wrong, where, and (as the hint) what to do. The command line prints them without a traceback and exits with 2.
 """
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import SupportsIndex
 
 
 class ElmofireError(Exception):
@@ -50,7 +50,11 @@ class InputError(ElmofireError):
 
 def require_count(given: object, name: str) -> None:
     """An error if an argument is no whole number from 1 on."""
-    if not isinstance(given, SupportsIndex) or given.__index__() < 1:
+    try:
+        number = 0 if isinstance(given, bool) else operator.index(given)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        number = 0
+    if number < 1:
         raise InputError(f"{name} is {given!r:.80}, but should be a whole number, at least 1")
 
 

@@ -2,13 +2,19 @@
 
 import os
 import sys
+from typing import TextIO
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody may look at a stream, or type into it; None is one that was closed before the program began."""
+    return stream is not None and stream.isatty()
 
 
 class MovingLine:
     """A line on stderr that is written over; where stderr is no terminal, each text is a line of its own."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.terminal = sys.stderr.isatty()
+        self.terminal = is_terminal(sys.stderr)
         self.pause = 0.2 if self.terminal else 10.0  # seconds between two texts
         self._quiet = quiet
         self._width = 0
@@ -35,6 +41,15 @@ class MovingLine:
         if self._width:
             _write("\r" + " " * self._width + "\r")
             self._width = 0
+
+
+def counted(number: int, thing: str) -> str:
+    """How many there are, in words.
+
+    >>> counted(1, "sentence"), counted(2000, "sentence")
+    ('1 sentence', '2,000 sentences')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def clock_time(seconds: float) -> str:

@@ -194,8 +194,18 @@ class TestInterruption:
         file = tmp_path / "v.npz.parts/manifest.json"
         file.unlink() if manifest is None else file.write_text(manifest)
         with pytest.warns(
-            UserWarning, match="pieces of an interrupted run that this elmofire cannot resume; they are removed"
+            UserWarning, match="pieces of an interrupted run that cannot be resumed here; they are removed"
         ):
+            assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed == 0
+
+    @pytest.mark.parametrize("name", ["engine", "stamp"])
+    def test_what_nobody_types_refuses_no_command(self, elmo, tmp_path, name):
+        """The same command on another processor, say, has to start anew, and does."""
+        with pytest.raises(KeyboardInterrupt):
+            embed_to_file(elmo, interrupted(TEXT, 40), tmp_path / "v.npz", input_stamp="text 1")
+        file = tmp_path / "v.npz.parts/manifest.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), name: "another"}))
+        with pytest.warns(UserWarning, match="cannot be resumed here"):
             assert embed_to_file(elmo, TEXT, tmp_path / "v.npz", input_stamp="text 1").resumed == 0
 
     def test_a_run_that_finished_no_piece_hinders_no_other(self, elmo, tmp_path):

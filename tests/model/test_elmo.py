@@ -235,7 +235,8 @@ class TestElmo:
     @pytest.mark.parametrize(
         ("sentences", "said"),
         [
-            ("a string", "lists of tokens"),
+            ("a string", "one string was given"),
+            (["a string"], "lists of tokens"),
             (7, "not int"),
             ({"a": 1}, "not dict"),
             ([["a", 5]], "token 1 of sentence 0 is int 5"),

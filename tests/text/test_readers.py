@@ -278,9 +278,11 @@ def test_a_file_that_is_no_text_is_never_to_be_converted(write, content, format)
 
 def test_the_byte_0_is_refused_wherever_it_stands(write):
     assert message(write("a.txt", b"fine\none\0two\n")).startswith(
-        "a.txt:2: holds the byte 0, so it is no text\nhint: is"
+        "a.txt:2: holds the byte 0, which text has not\nhint: is"
     )
     assert message(write("a.conllu", b"1\tfine\n2\to\0ne\n")).startswith("a.conllu:2: holds the byte 0")
+    assert message(write("a.txt", b"a good line \0 but for one byte\n")).startswith("a.txt:1: holds the byte 0")
+    assert message(write("a.txt", b"fine\n\x02 caf\xe9\n")).startswith("a.txt:2: not UTF-8: byte 0xe9 at byte 6")
     russian = "ё\nи снова два и три\n".encode("utf-16-le")  # the first line has no zero
     assert "iconv -f utf-16le" in message(write("b.txt", russian))
 

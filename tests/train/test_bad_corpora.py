@@ -77,11 +77,19 @@ def test_a_vocabulary_without_the_specials_is_refused_before_anything_is_read(tm
 
 
 @pytest.mark.parametrize("word", ["w 1", "w\t1"])
-def test_a_vocabulary_with_white_space_in_a_word_is_refused_before_anything_is_read(tmp_path, word):
-    (tmp_path / "vocab.txt").write_text(f"<S>\n</S>\n<UNK>\na\n{word}\n")
+def test_a_vocabulary_with_counts_is_refused_before_anything_is_read(tmp_path, word):
+    (tmp_path / "vocab.txt").write_text(f"<S>\n</S>\n<UNK>\na\n{word}\nv 1\n")
     (tmp_path / "text.txt").write_text("a b\n")
     with pytest.raises(InputError, match=r"vocab\.txt:5: 'w.*1' holds white space, .*\nhint: one word a line"):
         prepare([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary=tmp_path / "vocab.txt", progress=never)
+
+
+def test_words_of_a_vocabulary_may_hold_spaces(tmp_path):
+    """As those of some treebanks do; a model that brings them along can be trained on."""
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\n10 000\nb\n")
+    (tmp_path / "text.txt").write_text("a b\n")
+    corpus = prepare([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary=tmp_path / "vocab.txt", processes=1)
+    assert corpus.vocabulary.words[4] == "10 000"
 
 
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20])

@@ -239,12 +239,24 @@ def test_folders_and_patterns_are_read_by_name(tmp_path):
 
 
 def test_compressed_files_of_a_folder_are_text_unless_their_names_say_otherwise(tmp_path):
-    for name in ("a.gz", "news.2007.en.gz", "v1.2.xz", "c.txt.gz", "no.tar.gz", "no.csv.bz2", ".no.gz", "no.json.zst"):
+    for name in (
+        "a.gz",
+        "news-00012.gz",
+        "news.2007.en.gz",
+        "v1.2.xz",
+        "c.txt.gz",
+        "no.tar.gz",
+        "no.csv.bz2",
+        ".no.gz",
+        "no.json.zst",
+    ):
         pack = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)
         (tmp_path / name).write_bytes(pack(name.encode()))
-    with pytest.warns(UserWarning, match=r"3 files \(no\.csv\.bz2, no\.json\.zst, no\.tar\.gz\) left out"):
+    with pytest.warns(
+        UserWarning, match=r"4 files \(news\.2007\.en\.gz, no\.csv\.bz2, no\.json\.zst, \.\.\.\) left out"
+    ):
         corpus = prepare([tmp_path], tmp_path / "corpus", pretokenized=True, processes=1)
-    assert documents_of(corpus.train, corpus) == [[["a.gz"]], [["c.txt.gz"]], [["news.2007.en.gz"]], [["v1.2.xz"]]]
+    assert documents_of(corpus.train, corpus) == [[["a.gz"]], [["c.txt.gz"]], [["news-00012.gz"]], [["v1.2.xz"]]]
 
 
 def test_what_is_left_out_of_a_folder_is_told_and_how_to_take_it(tmp_path):

@@ -80,7 +80,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
-        # Where Ctrl-C came while Python ran a string, as dataclasses do, it would end by the signal: running another makes it forget.
+        # CPython notes a KeyboardInterrupt that has left an `exec`, as dataclasses use one, and would end the process by the signal
+        # instead of with 130. An `exec` that succeeds clears the note.
         exec("")
     except (ElmofireError, OSError, MemoryError) as error:
         if os.environ.get("ELMOFIRE_DEBUG"):
@@ -91,7 +92,7 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C as Python has it. While torch is imported its C++ would abort instead, and nothing is done yet that has to be ended."""
+    """Ctrl-C as Python has it, but while torch is imported, when its C++ would abort: no command has begun to write by then."""
     torch = sys.modules.get("torch")
     if torch is not None and getattr(torch.__spec__, "_initializing", False):
         click.echo("interrupted", err=True)

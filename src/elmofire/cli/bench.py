@@ -5,8 +5,8 @@ import json
 import click
 
 from elmofire.cli.options import json_option, load_model, options_option, pretokenized_option, quiet_option
-from elmofire.cli.progress import counted
 from elmofire.errors import InputError
+from elmofire.terminal import counted
 
 repeats_option = click.option(
     "--repeats", default=5, show_default=True, type=click.IntRange(min=5), help="How often each contender runs."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elmofire.cli.options import json_option, load_model, options_option, quiet_option, vocab_option
-from elmofire.cli.progress import counted
+from elmofire.terminal import counted
 
 if TYPE_CHECKING:
     from elmofire.formats.weights import Weights

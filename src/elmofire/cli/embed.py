@@ -21,8 +21,9 @@ from elmofire.cli.options import (
     sentences_option,
     threads_option,
 )
-from elmofire.cli.progress import Progress, counted
+from elmofire.cli.progress import Progress
 from elmofire.errors import InputError
+from elmofire.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

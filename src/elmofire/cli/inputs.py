@@ -11,6 +11,7 @@ import click
 
 from elmofire.cli.options import LINES, SPLIT
 from elmofire.errors import InputError
+from elmofire.terminal import is_terminal
 
 if TYPE_CHECKING:
     from elmofire.cli.progress import Progress
@@ -52,7 +53,7 @@ class Inputs:
 
     def sentences(self, elmo: "Embedder", progress: "Progress") -> Iterator[list[str]]:
         """One file after the other, as token lists: files may mix text and tokens. Files without any sentence are an error."""
-        if "-" in self._files and sys.stdin.isatty():
+        if "-" in self._files and is_terminal(sys.stdin):
             each = "" if self._split else ", one sentence a line"
             progress.note(f"reading from the terminal{each}; end with Ctrl-D")
         looked_at: list[bool] = []  # whether a line seems to hold several sentences

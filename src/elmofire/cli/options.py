@@ -37,10 +37,11 @@ format_option = click.option(
 )
 
 
-def _checked_device(_context: click.Context, _parameter: click.Parameter, device: str) -> str:
-    from elmofire.embed.device import check_device_name
+def _checked_device(context: click.Context, _parameter: click.Parameter, device: str) -> str:
+    if not context.resilient_parsing:  # a shell that completes a word should not wait for numpy
+        from elmofire.embed.device import check_device_name
 
-    check_device_name(device)
+        check_device_name(device)
     return device
 
 

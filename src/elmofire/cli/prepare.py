@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from elmofire.cli.options import json_option, pretokenized_option, quiet_option, share_of
-from elmofire.cli.progress import counted
 from elmofire.errors import InputError
+from elmofire.terminal import counted
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

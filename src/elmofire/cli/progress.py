@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from elmofire.terminal import MovingLine, clock_time
+from elmofire.terminal import MovingLine, clock_time, counted, is_terminal
 
 
 class Progress:
@@ -16,7 +16,7 @@ class Progress:
 
     def __init__(self, *, total: Callable[[], int | None] | None, quiet: bool, data_on_stdout: bool = False) -> None:
         self._total = total
-        self._shows = not (data_on_stdout and sys.stdout.isatty())
+        self._shows = not (data_on_stdout and is_terminal(sys.stdout))
         self._line = MovingLine(quiet=quiet)
         self._start = self._shown = time.monotonic()
         self.sentences = self.tokens = self._made = 0
@@ -56,11 +56,3 @@ class Progress:
     def clear(self) -> None:
         """Leave no moving line behind."""
         self._line.clear()
-
-
-def counted(number: int, thing: str) -> str:
-    """
-    >>> counted(1, "sentence"), counted(2000, "sentence")
-    ('1 sentence', '2,000 sentences')
-    """
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from elmofire.cli.progress import counted
-from elmofire.terminal import MovingLine, clock_time
+from elmofire.terminal import MovingLine, clock_time, counted
 
 Record = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from elmofire.embed.embedder import Embedder
-from elmofire.embed.sentences import Sentences
 from elmofire.errors import InputError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.weights import Array, LearnedMix
+from elmofire.text.token_lists import Sentences
 
 
 def outputs(elmo: Embedder, sentences: Sentences, *, mix: LearnedMix | None = None) -> dict[str, Array]:

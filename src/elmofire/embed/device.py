@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from elmofire.engine import Engine
 from elmofire.engine.compiled.packing import PRECISIONS
-from elmofire.errors import InputError
+from elmofire.errors import InputError, require_count
 from elmofire.formats.weights import Weights
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def make_engine(
     """The CPU engine, or the torch model on a GPU."""
     device = str(device)
     check_device_name(device)
-    if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}, but should be at least 1")
+    if threads is not None:
+        require_count(threads, "threads")
     if precision not in {*CPU_PRECISIONS, *GPU_PRECISIONS}:
         known = ", ".join(dict.fromkeys([*CPU_PRECISIONS, *GPU_PRECISIONS]))
         raise InputError(f"precision is {precision!r}, but should be one of {known}")

@@ -13,15 +13,16 @@ from elmofire.embed.device import make_engine
 from elmofire.embed.overlap import overlapped
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, Padded, Selection, select
-from elmofire.embed.sentences import Sentences, Tokens, as_list, numbered, token_lists
+from elmofire.embed.sentences import Tokens, as_list, numbered, token_lists
 from elmofire.engine.batches import Ints, Places, Pool, make_pool, make_pools, token_ids
 from elmofire.engine.mixing import Mix
 from elmofire.engine.spill import allocate
 from elmofire.engine.state import State
-from elmofire.errors import InputError, ModelError, require_count
+from elmofire.errors import InputError, ModelError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL, is_name
-from elmofire.formats.weights import Array, Source, Weights, as_folder, refuse_no_model, refuse_others
+from elmofire.formats.weights import Array, Source, Weights, as_folder, require_kind
+from elmofire.text.token_lists import Sentences
 from elmofire.text.tokenizers import Token, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class Embedder:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
-        refuse_others(weights, "Embedder")
-        if threads is not None:
-            require_count(threads, "threads")
+        require_kind(weights, "Embedder")
         self.config = weights.config
         self.truncated = 0  # tokens so far that were longer than the model reads
         self._settings = {"device": device, "precision": precision, "threads": threads}
@@ -80,7 +79,6 @@ class Embedder:
 
         `device` is "auto" (a GPU where torch sees one, else the CPU), "cpu" or a torch device; `threads` are the CPU's.
         """
-        refuse_no_model(what)
         return cls(load_weights(what), device=device, precision=precision, threads=threads)
 
     # -- vectors -----------------------------------------------------------------------------------------------------

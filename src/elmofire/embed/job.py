@@ -22,11 +22,12 @@ from elmofire.embed.embedder import Embedder
 from elmofire.embed.outputs import check_layout, check_place
 from elmofire.embed.pooled import PoolVectors, gathered
 from elmofire.embed.selection import LayerChoice, select
-from elmofire.embed.sentences import LongSentence, Sentences, Tokens, token_lists
+from elmofire.embed.sentences import LongSentence, Tokens, token_lists
 from elmofire.embed.writers import Piece, chunks_of_rows, write_embeddings
 from elmofire.errors import InputError, ModelError
 from elmofire.formats.files import held_alone, read_json_object, written_aside
 from elmofire.formats.weights import Array, as_folder
+from elmofire.text.token_lists import Sentences
 
 _PIECE_TOKENS = 1 << 15  # a minute's work in the original size, and enough to find sentences of like length
 _STAMPS = {"input": "the input (its files, or how they are read)", "stamp": "the model's files"}
@@ -152,16 +153,20 @@ class Parts:
             return {}
 
     def _refuse_to_lose(self, before: dict[str, Any], now: dict[str, Any]) -> None:
-        """An error if the pieces are hours of work that the command of an earlier run could go on with."""
-        if before.get("elmofire") != now["elmofire"]:
+        """An error if the pieces are hours of work that the command of an earlier run could go on with.
+
+        What nobody types, such as the processor, brings no earlier run back: the same command has to do its work anew.
+        """
+        changed = [name for name in now if before.get(name) != now[name]]
+        if before.get("elmofire") != now["elmofire"] or {*changed} <= {"engine", "stamp"}:
             warnings.warn(
-                f"{self.folder} held pieces of an interrupted run that this elmofire cannot resume; they are removed",
+                f"{self.folder} held pieces of an interrupted run that cannot be resumed here; they are removed",
                 stacklevel=5,
             )
         elif before.get("input") is not None:
-            changes = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
+            changes = ", ".join(_change(name, before.get(name), now[name]) for name in changed)
             raise InputError(
-                f"{self.folder}: holds pieces of an interrupted run that was not this one: {', '.join(changes)}",
+                f"{self.folder}: holds pieces of an interrupted run that was not this one: {changes}",
                 hint=f"repeat that run's command to resume it, choose another output, or remove {self.folder}",
             )
 

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 from elmofire.engine.batches import Places
 from elmofire.engine.spill import allocate
 from elmofire.errors import InputError
-from elmofire.text.token_lists import LONG, each_sentence, tokens_of
+from elmofire.text.token_lists import LONG, Sentences, each_sentence, tokens_of
 from elmofire.text.tokenizers import Token
 
 _AT_ONCE = 8192  # of a long sentence's tokens
-
-Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence of strings, too
 
 
 def token_lists(sentences: Sentences, tokenize: Callable[[str], list[str]], *, skip: int = 0) -> "Iterator[Tokens]":

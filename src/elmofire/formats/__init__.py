@@ -10,7 +10,7 @@ from pathlib import Path
 from elmofire.errors import ModelError
 from elmofire.formats import names
 from elmofire.formats.files import read_json_object
-from elmofire.formats.weights import Weights, as_folder
+from elmofire.formats.weights import Weights, as_folder, refuse_no_model
 from elmofire.recipe import shown
 from elmofire.text.vocabulary import read_vocabulary
 
@@ -44,6 +44,7 @@ def load_weights(
     >>> load_weights("en-small").config.cells
     1024
     """
+    refuse_no_model(what)
     given = _Given(
         options=None if options is None else as_folder(options),
         vocab=None if vocab is None else as_folder(vocab),

@@ -177,6 +177,6 @@ def _meant(what: str, known: list[str]) -> str:
     asked = what.casefold()
     if of_owner := [name for key, name in names.items() if key.startswith(f"{asked.rstrip('/')}/")]:
         more = ", ..." if len(of_owner) > _NAMED_AT_MOST else ""
-        return f"; {what.rstrip('/')} has {', '.join(of_owner[:_NAMED_AT_MOST])}{more}"
+        return f"; models of {what.rstrip('/')}: {', '.join(of_owner[:_NAMED_AT_MOST])}{more}"
     near = [asked] if asked in names else difflib.get_close_matches(asked, names, n=1)
     return f"; did you mean {names[near[0]]}?" if near else ""

@@ -64,7 +64,7 @@ class Weights:
     source: Source | None = None
 
 
-def refuse_others(given: object, of: str, made_of: type = Weights) -> None:
+def require_kind(given: object, of: str, made_of: type = Weights) -> None:
     """An error if the class was called with a name or a folder, where `load` was meant."""
     if not isinstance(given, made_of):
         raise InputError(

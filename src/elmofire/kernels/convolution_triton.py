@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from elmofire.kernels import convolution_programs as programs
 from elmofire.kernels.convolution import tails
+from elmofire.kernels.paths import in_given_types
 
 STRIP = 8  # positions of one word that are rows of one tile of the backward product
 
@@ -114,6 +115,7 @@ class _ConvPool(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @in_given_types
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         letters, x, tail, order, filters, places = ctx.saved_tensors
         wants_characters, *wants = ctx.needs_input_grad[4:]

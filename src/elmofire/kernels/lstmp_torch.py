@@ -67,7 +67,9 @@ def _layer(
     projection_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer (T, B, E) -> its h at every step (T, B, P), and the last state."""
-    wide = torch.promote_types(c.dtype, torch.float32)  # of states and outputs, whatever the products are made of
+    wide = torch.promote_types(
+        torch.promote_types(x.dtype, c.dtype), torch.float32
+    )  # of states and outputs, whatever the products are made of
     h, c = h.to(wide), c.to(wide)
     gates_in = F.linear(x, layer.weight_ih, layer.bias)  # (T, B, 4C), all steps at once
     steps: list[Tensor] = []

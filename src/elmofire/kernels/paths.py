@@ -33,7 +33,7 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
 
 
 def in_given_types(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """The backward pass of an autograd function, `without_autocast`: whoever asks for gradients may be inside one too."""
+    """The backward pass of an autograd function, `without_autocast`: `backward()` may be called inside one."""
 
     @functools.wraps(backward)
     def without(ctx: Any, *grads: torch.Tensor) -> Any:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from elmofire.embed.sentences import Sentences
 from elmofire.errors import InputError, ModelError, require_count
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.config import BACKWARD, FORWARD
 from elmofire.formats.names import DEFAULT_MODEL
-from elmofire.formats.weights import Weights, refuse_no_model, refuse_others
+from elmofire.formats.weights import Weights, require_kind
 from elmofire.lm.reading import Reader
 from elmofire.lm.scoring import Perplexity, Scorer, SentenceScore
 from elmofire.lm.substitutes import BOTH, Fillers, Substitute, find_marked
+from elmofire.text.token_lists import Sentences
 from elmofire.text.tokenizers import Token
 from elmofire.text.vocabulary import Vocabulary
 
@@ -36,7 +36,7 @@ class LanguageModel:
     def __init__(
         self, weights: Weights, *, device: str = "auto", precision: str = "float32", threads: int | None = None
     ) -> None:
-        refuse_others(weights, "LanguageModel")
+        require_kind(weights, "LanguageModel")
         vocabulary = _checked_vocabulary(weights)
         self.config = weights.config
         # Without the head, of which the scorer holds the one copy.
@@ -61,7 +61,6 @@ class LanguageModel:
         threads: int | None = None,
     ) -> "LanguageModel":
         """Load a model as `Embedder.load` does; `vocab` is a vocabulary file for a model that comes without one."""
-        refuse_no_model(what)
         return cls(load_weights(what, vocab=vocab), device=device, precision=precision, threads=threads)
 
     def perplexity(

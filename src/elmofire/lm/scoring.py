@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elmofire.embed.sentences import Sentences
 from elmofire.engine.batches import Ints
 from elmofire.engine.state import State
 from elmofire.errors import InputError, require_count
@@ -22,6 +21,7 @@ from elmofire.formats.weights import Array
 from elmofire.lm.lanes import Place, chunks, lane_steps
 from elmofire.lm.reading import Reader
 from elmofire.lm.softmax import Softmax
+from elmofire.text.token_lists import Sentences
 from elmofire.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

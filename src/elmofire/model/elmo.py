@@ -1,6 +1,6 @@
 """ELMo as a layer of other models: one biLM, one or more learned mixes of its layers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,14 +12,11 @@ from elmofire.engine.batches import token_ids
 from elmofire.errors import InputError
 from elmofire.formats import Loadable, load_weights
 from elmofire.formats.names import DEFAULT_MODEL
-from elmofire.formats.weights import refuse_no_model, refuse_others
+from elmofire.formats.weights import require_kind
 from elmofire.kernels import LstmState
 from elmofire.model.bilm import BiLM
 from elmofire.model.mix import ScalarMix, normalize_over_batch
-from elmofire.text.token_lists import each_sentence, tokens_of
-from elmofire.text.tokenizers import Token
-
-Sentences = Iterable[Sequence[str] | Sequence[Token]]
+from elmofire.text.token_lists import Sentences, each_sentence, tokens_of
 
 # Over which positions the statistics go, and what keeps the root from zero.
 _LAYER_NORMS = {"allennlp": (True, 1e-13), "bilm-tf": (False, 1e-12)}
@@ -60,7 +57,7 @@ class Elmo(nn.Module):
         trainable: bool = False,
     ) -> None:
         super().__init__()
-        refuse_others(bilm, "Elmo", BiLM)
+        require_kind(bilm, "Elmo", BiLM)
         if representations < 1:
             raise ValueError(f"representations is {representations}, but should be at least 1")
         if layer_norm is not None and layer_norm not in _LAYER_NORMS:
@@ -82,7 +79,6 @@ class Elmo(nn.Module):
     @classmethod
     def load(cls, what: Loadable = DEFAULT_MODEL, representations: int = 1, **options) -> "Elmo":
         """The layer over whatever `load_weights` takes; `options` are the constructor's. A head, which vectors do not need, stays behind."""
-        refuse_no_model(what)
         weights = load_weights(what)
         headless = replace(weights, config=replace(weights.config, head=0))
         return cls(BiLM.from_weights(headless), representations=representations, **options)
@@ -158,7 +154,7 @@ class Elmo(nn.Module):
 
 def _token_lists(sentences: Sentences) -> list[list[str]]:
     found: list[list[str]] = []
-    for number, sentence in enumerate([sentences] if isinstance(sentences, str) else each_sentence(sentences)):
+    for number, sentence in enumerate(each_sentence(sentences)):
         if isinstance(sentence, str):
             raise InputError(
                 "the Elmo layer takes lists of tokens, not strings", hint="split or tokenize each sentence first"

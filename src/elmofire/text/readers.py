@@ -153,6 +153,7 @@ def _read(stream: _Bytes, name: str, number: int, longest: int) -> bytes:
 
 _NO_TEXT = (b"%PDF-", b"PK\x03\x04", b"{\\rtf", b"\x89PNG", b"\x89HDF")  # whose first line alone may not tell
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst", b"BZ3v1": ".bz3"}
+_CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1c-\x1f]")  # in no encoding of text but UTF-16
 _LATIN = "convert it first, for example: iconv -f {} -t utf-8 {} > utf8.txt"
 
 
@@ -174,20 +175,18 @@ def _not_utf8(raw: bytes, place: int, name: str, number: int) -> InputError:
             return InputError(what, hint=_LATIN.format("utf-16", name))
     if order := _utf16(raw, number):
         return InputError(what, hint=_LATIN.format(order, name))
-    if re.search(rb"[\0-\x08\x0e-\x19\x1c-\x1f]", raw):  # in no encoding of text but UTF-16
+    if number == 1 and _CONTROLS.search(raw):
         return _no_text(name)
     return InputError(what, hint=_LATIN.format("latin1", name))
 
 
 def _holds_zeros(raw: bytes, name: str, number: int) -> InputError:
     """UTF-8 has the byte 0 for itself alone; in UTF-16 it is half of each Latin letter, space and end of line."""
-    if order := _utf16(raw, number):
-        hint = _LATIN.format(order, name)
-    elif number == 1:
+    order = _utf16(raw, number)
+    if number == 1 and not order and _CONTROLS.search(raw):
         return _no_text(name)
-    else:
-        hint = "is this a binary file?"
-    return InputError(f"{name}:{number}: holds the byte 0, so it is no text", hint=hint)
+    hint = _LATIN.format(order, name) if order else f"is this a binary file? else, without it: tr -d '\\000' < {name}"
+    return InputError(f"{name}:{number}: holds the byte 0, which text has not", hint=hint)
 
 
 def _utf16(raw: bytes, number: int) -> str | None:
@@ -310,6 +309,7 @@ _DECOMPRESSORS: dict[str, Callable[[BinaryIO], AbstractContextManager[_Bytes]]] 
     ".zst": _zstd,
     ".bz3": _bzip3,
 }
+COMPRESSED = frozenset(_DECOMPRESSORS)  # the endings of their names
 _READERS: dict[str, Callable[[str, Iterator[str]], Iterator[str | list[str]]]] = {
     "text": _text,
     "conllu": _conllu,

@@ -9,6 +9,7 @@ from elmofire.text.tokenizers import Token
 LONG = 10_000  # tokens of a sentence, from where on their memory is worth some time
 
 Sentence = TypeVar("Sentence")
+Sentences = Iterable[Sequence[str] | Sequence[Token]]  # a string is a sequence of strings, too
 
 
 def each_sentence(sentences: Iterable[Sentence]) -> Iterator[Sentence]:

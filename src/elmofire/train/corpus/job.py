@@ -84,11 +84,12 @@ class Job:
         blocks = self._tokenize(processes, progress)
         if not blocks:
             raise no_sentence(self.sources)
+        if self.settings.splits_sentences:
+            self._refuse_endless_line(blocks)
         self.note("choosing sentences")
         selected, duplicates = self._select(processes, blocks, check)
         if not sum(block.sentences[0] for block in selected):
             raise DataError("no sentence is left to train on", hint="all are held out, repeated or overlaps")
-        self._refuse_endless_line(blocks, selected)
         self.note("sorting words")
         words, vocabulary, targets = self._count(blocks)
         unknown = vocabulary.id(UNKNOWN[0])
@@ -183,20 +184,18 @@ class Job:
 
         return list(processes.map(select_sentences, calls())), duplicates
 
-    def _refuse_endless_line(self, blocks: list[Block], selected: list[Selected]) -> None:
+    def _refuse_endless_line(self, blocks: list[Block]) -> None:
         """Where one sentence is most of the text, sentences were not found, and a model could learn nothing of how they start and end."""
-        total = sum(block.tokens[TRAIN] for block in selected)
-        for number, block in enumerate(blocks):
-            lengths = block.array("lengths")
-            for place in np.flatnonzero(lengths > max(LONG, total // 2)):
-                with np.load(selected_file(self.blocks_folder, number)) as arrays:
-                    if arrays["splits"][place] != TRAIN:
-                        continue
-                source = int(block.array("sources")[block.array("documents")[place]])
+        trained_on = np.array([not source.split for source in self.sources])
+        sources = [block.array("sources")[block.array("documents")] for block in blocks]  # of each sentence
+        lengths = [block.array("lengths") * trained_on[of] for block, of in zip(blocks, sources, strict=True)]
+        most = max(LONG, sum(int(some.sum()) for some in lengths) // 2)
+        for block, of, some in zip(blocks, sources, lengths, strict=True):
+            for place in np.flatnonzero(some > most):
                 raise DataError(
-                    f"{self.sources[source].path}:{block.array('numbers')[place]}: a sentence of {lengths[place]:,} words, more than half "
+                    f"{self.sources[of[place]].path}:{block.array('numbers')[place]}: a sentence of {some[place]:,} words, more than half "
                     "of the training text",
-                    hint="sentences end with a stop, or a line: was the text one line, or its end of line another than \\n?",
+                    hint="sentences end with a stop or a line: was the text one line, or do its lines end in something other than \\n?",
                 )
 
     def _check(self) -> Check:

@@ -22,7 +22,7 @@ from elmofire.train.corpus.job import Job
 from elmofire.train.corpus.reader import CORPUS_FILE, Corpus
 from elmofire.train.corpus.settings import corpus_settings
 from elmofire.train.corpus.sources import BrokenOff, Source, TextPath, find_sources
-from elmofire.train.corpus.words import given_vocabulary
+from elmofire.train.corpus.words import SPECIALS, given_vocabulary
 from elmofire.train.processes import Processes
 
 
@@ -102,13 +102,15 @@ def prepare(
 
 
 def _listed_words(path: str) -> Vocabulary:
-    if not Path(path).exists():
+    file = Path(path)
+    if not file.exists():
         raise InputError(f"vocabulary is {path!r}, but should be a number or a file that exists")
-    vocabulary = given_vocabulary(Path(path))
-    for number, word in enumerate(vocabulary.words, 1):
-        if " " in word or "\t" in word:
-            what = f"{path}:{number}: {word[:40]!r} holds white space, so no word of the text can be this one"
-            raise InputError(what, hint="one word a line, without its count")
+    vocabulary = given_vocabulary(file)
+    # Words of some languages have spaces, but a number behind most of them is their count.
+    counted = [number for number, word in enumerate(vocabulary.words, 1) if re.fullmatch(r"\S+[ \t]+\d+", word)]
+    if 2 * len(counted) > len(vocabulary) - len(SPECIALS):
+        what = f"{path}:{counted[0]}: {vocabulary.words[counted[0] - 1][:40]!r} holds white space, so no word of the text can be this one"
+        raise InputError(what, hint="one word a line, without its count")
     return vocabulary
 
 

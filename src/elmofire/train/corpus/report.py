@@ -10,6 +10,7 @@ import numpy as np
 
 from elmofire.errors import InputError
 from elmofire.formats.files import written_aside
+from elmofire.terminal import counted
 from elmofire.text.tokenizers import TokenizerInfo
 from elmofire.train.corpus.blocks import Block
 from elmofire.train.corpus.reader import CORPUS_FILE, OVERLAPS_FILE, digest
@@ -150,7 +151,7 @@ def short_lines_notes(table: dict[str, Any]) -> list[str]:
     """What to say of evaluation files of which a good part could not be found, given `corpus.json`."""
     n = table["options"]["ngram"]
     return [
-        f"{check['short']:,} of {_counted(check['lines'], 'line')} of {check['file']} {'has' if check['short'] == 1 else 'have'} fewer "
+        f"{check['short']:,} of {counted(check['lines'], 'line')} of {check['file']} {'has' if check['short'] == 1 else 'have'} fewer "
         f"than {n} words and could not be found; ngram (--ngram) takes fewer"
         for check in table["report"]["overlaps"]
         if check.get("short", 0) > _MANY_SHORT * check.get("lines", 0)
@@ -229,10 +230,10 @@ def report_lines(table: dict[str, Any]) -> list[str]:
         )
     words = report["words"]
     lines += [
-        f"words       {_counted(words['types'], 'type')}, {words['seen_once']:,} of them once",
+        f"words       {counted(words['types'], 'type')}, {words['seen_once']:,} of them once",
         f"vocabulary  {table['vocabulary']:,} words cover {100 * words['coverage']:.2f}% of the training tokens",
-        f"long words  {_counted(words[f'tokens_over_{ROOM}_bytes'], 'token')} over {ROOM} bytes "
-        f"({_counted(words[f'types_over_{ROOM}_bytes'], 'type')}); the longest has {words['longest_word_bytes']:,}",
+        f"long words  {counted(words[f'tokens_over_{ROOM}_bytes'], 'token')} over {ROOM} bytes "
+        f"({counted(words[f'types_over_{ROOM}_bytes'], 'type')}); the longest has {words['longest_word_bytes']:,}",
         f"tokenizer   {table['tokenizer']['name']} {table['tokenizer']['version']}"
         + (f", language {table['tokenizer']['language']}" if table["tokenizer"]["language"] else ""),
     ]
@@ -240,15 +241,11 @@ def report_lines(table: dict[str, Any]) -> list[str]:
     lines.append(f"sentences   {'lines of the text' if rules is None else f'split by rules {rules}'}")
     if report["duplicates"] is not None:
         unique = table["options"]["unique"].removesuffix("s")
-        lines.append(f"duplicates  {_counted(report['duplicates'], f'training {unique}')} left out")
+        lines.append(f"duplicates  {counted(report['duplicates'], f'training {unique}')} left out")
     for check in report["overlaps"]:
         done = "left out" if table["options"]["drop_overlaps"] else "found"
         lines.append(
-            f"overlaps    {_counted(check['sentences'], 'training sentence')} {done} with {table['options']['ngram']} words in a row of "
-            f"{check['file']}, which has {_counted(check['ngrams'], 'such row')}"
+            f"overlaps    {counted(check['sentences'], 'training sentence')} {done} with {table['options']['ngram']} words in a row of "
+            f"{check['file']}, which has {counted(check['ngrams'], 'such row')}"
         )
     return lines
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

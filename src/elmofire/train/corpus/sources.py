@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from elmofire.errors import DataError, InputError
-from elmofire.text.readers import content_suffix, home_expanded, read_lines, read_sentences
+from elmofire.text.readers import COMPRESSED, content_suffix, home_expanded, read_lines, read_sentences
 
 TextPath = str | os.PathLike[str]
 
@@ -18,12 +18,6 @@ LONGEST_LINE = 1 << 20  # bytes; a whole book on one line is no paragraph
 DOCUMENTS = ("auto", "files", "records", "blocks")
 _RECORDS = (".jsonl", ".ndjson")
 _IN_FOLDERS = (".txt", ".text", *_RECORDS)
-_COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".bz3")
-# Before these, they tell that it is no text.
-_NO_TEXT = frozenset(
-    ".tar .zip .conllu .conll .csv .tsv .json .xml .html .htm .md .rst .tex .pdf .bin .npy .npz .h5 .hdf5 .pt .pkl .parquet .arrow "
-    ".db .sql .warc .wet .wat".split()
-)
 _OF_A_CORPUS = ("corpus.json", "words.utf8")  # the first alone may be anybody's
 _DATA_SET = re.compile(r"hf:(?P<name>[^:@#]+)(:(?P<config>[^@#]+))?(@(?P<split>[^#]+))?(#(?P<column>.+))?")
 
@@ -141,7 +135,7 @@ def _how(folder: Path, others: Sequence[Path]) -> str:
     """Which files of a folder are taken, and how the others can be."""
     taken = "it takes .txt and .jsonl files, compressed too, and compressed ones without another ending"
     folders = {file.parent for file in others}
-    pattern = f"{folders.pop()}/*" if len(folders) == 1 else f"{folder}/**"
+    pattern = f"{glob.escape(str(folders.pop()))}/*" if len(folders) == 1 else f"{glob.escape(str(folder))}/**"
     return f"{taken}; '{pattern}' takes all files" if others else taken
 
 
@@ -185,9 +179,9 @@ def no_sentence(sources: Sequence[Source], what: str = "") -> DataError:
 
 def _is_text(file: Path) -> bool:
     suffix = content_suffix(file.name)
-    if file.suffix.lower() in _COMPRESSED:
-        return suffix not in _NO_TEXT
-    return suffix in _IN_FOLDERS
+    # Of a compressed file what looks like a number is no ending: v1.2.gz, news.en-00001-of-00100.gz.
+    no_ending = not suffix or re.fullmatch(r"\.\d+|.*\d\d.*", suffix)
+    return suffix in _IN_FOLDERS or bool(no_ending and file.suffix.lower() in COMPRESSED)
 
 
 def read_source(source: Source, *, documents: str = "auto", titles: re.Pattern[str] | None = None) -> Iterator[Line]:
