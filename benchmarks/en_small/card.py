@@ -77,7 +77,7 @@ place, and as a small biLM to try things with or to go on training. It runs on a
   hold views of women, races, classes, colonies and religions, and words for people, that are offensive now. Vectors and substitutes
   show them. Do not let it decide about people unchecked.
 - Not for generating text: it is small, knows one sentence at a time, and has no notion of what is true.
-- It has not been compared with the published models, which are up to seven times as large and were trained on eight times as much text.
+- It has not been compared with AllenNLP's models, which are up to seven times as large and were trained on eight times as much text or more.
 - Compare vectors only within this model."""
 LICENSES = """## Licenses
 

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from elmofire import Embedder, LanguageModel, load_weights, pretrain
+from elmofire.cli import training
 from elmofire.cli.training import RunLines, evaluation_line, start_lines, train_line
 from elmofire.errors import RecipeError
 from elmofire.train.corpus.prepare import prepare
 from elmofire.train.files.log import read_log
 from elmofire.train.recipes import find_recipe
+from elmofire.train.run.loop import CHECKPOINTS
 
 SIZES = ("cells=12", "model.projection=6", "encoder.width=6", "filters=[[1, 4], [2, 6]]", "max_characters=12")
 QUICK = (*SIZES, "updates=12", "batch_tokens=64", "log_every=4", "evaluate_every=6", "train.minutes=none")
@@ -348,6 +350,11 @@ def test_a_run_that_goes_on_with_other_minutes_says_what_is_left_of_these(capsys
     lines(TRAIN)
     said = [line.split(" · ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
     assert said == ["0:00 left", "2:56 left", "1:00 left"]
+
+
+def test_checkpoints_are_looked_for_where_runs_keep_them():
+    """By a name of its own, since Ctrl-C may have left torch half imported."""
+    assert training._CHECKPOINTS == CHECKPOINTS
 
 
 def test_the_home_folder_is_known_by_its_sign(monkeypatch, tmp_path):

@@ -54,11 +54,8 @@ class RunLines:
                 self._start, self._evaluation = record, None
                 self.say(*start_lines(record))
             case "resumed":
-                now = {
-                    "updates": record["updates"],
-                    "minutes": record["minutes"],
-                }  # minutes may be others than at the start
-                self._start = {**(self._start or {}), **now}
+                # Minutes may be others than at the start.
+                self._start = {**(self._start or {}), "updates": record["updates"], "minutes": record["minutes"]}
                 self.say(f"{self._run}: going on after update {record['update']:,}")
             case "ended":
                 self.say(f"{self._run}: has already ended, after update {record['update']:,}")
