@@ -145,19 +145,28 @@ def _traced(session: Session, feed: Feed, updates: int = 30) -> tuple[float, lis
         for update in itertools.islice(feed, updates):
             session.stepper(update, 1e-4)
         torch.cuda.synchronize()
-    spans, sums = [], Counter()
+    spans, sums, counts, gaps = [], Counter(), Counter(), Counter()
     for event in trace.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
-            spans.append((event.time_range.start, event.time_range.end))
-            sums[event.name] += event.time_range.end - event.time_range.start
+            spans.append((event.time_range.start, event.time_range.end, event.name))
     spans.sort()
     busy, end = 0.0, spans[0][0]
-    for first, last in spans:
+    for first, last, name in spans:
+        sums[name] += last - first
+        counts[name] += 1
+        gaps[name] += max(0.0, first - end)
         busy += max(0.0, last - max(first, end))
         end = max(end, last)
     total = end - spans[0][0]
-    lines = [f"{time / updates / 1e3:8.3f} ms  {name[:100]}" for name, time in sums.most_common(28)]
-    return busy / total, [f"{total / updates / 1e3:.2f} ms an update in the trace", *lines]
+
+    def lines(times: Counter[str]) -> list[str]:
+        return [
+            f"{time / updates / 1e3:8.3f} ms, {counts[name] / updates:6.1f} times  {name[:100]}"
+            for name, time in times.most_common(28)
+        ]
+
+    said = [f"{total / updates / 1e3:.2f} ms an update in the trace, {len(spans) / updates:.0f} kernels and copies"]
+    return busy / total, [*said, *lines(sums), "idle before", *lines(gaps)]
 
 
 def cold(folder: str, name: str) -> bool:
