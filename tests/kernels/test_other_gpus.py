@@ -29,12 +29,11 @@ from elmofire.kernels.lstmp_gpu import cells, one_row, projection, row_tile, siz
 from elmofire.kernels.lstmp_gpu.buffers import Forward
 
 sizes._shared_memory = lambda device: room
-sizes._generation = lambda device: 0 if torch.version.hip else int(arch) // 10
 operand = {torch.bfloat16: "*bf16", torch.float32: "*fp32"}[dtype]
 SIGNATURE = dict.fromkeys(["xh", "weight", "projection", "gates", "m"], operand)
 SIGNATURE |= dict.fromkeys(["bias", "c", "outputs", "ahead"], "*fp32") | dict.fromkeys(["resets", "inside"], "*u8")
 SIGNATURE |= {"lengths": "*i32", "seed": "*i64", "arrivals": "*i32"}
-OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_cooperative_grid", "launch_pdl")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_cooperative_grid")
 
 
 class Launched:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Packed
-from elmofire.kernels.lstmp_gpu.sizes import Sizes, early, stages
+from elmofire.kernels.lstmp_gpu.sizes import Sizes, stages
 
 UNITS_A_BLOCK = tl.constexpr(32)
 GATES_A_BLOCK = tl.constexpr(128)
@@ -143,13 +142,9 @@ def finish_gates(
 def gates_forward(
     xh, weight, bias, c, gates, m, lengths, resets, wave, cell0, c_from, c_to, m_at, B, T, c_slots, m_slots,
     K: tl.constexpr, C: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr,
-    RAGGED: tl.constexpr, RESETS: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
-    ROWS: tl.constexpr, DEPTH: tl.constexpr,
+    RAGGED: tl.constexpr, RESETS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """All tiles of a wave. Row tiles follow each other first, so that they share the block's weights."""
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     row_tiles = B // ROWS
     row = (tl.program_id(0) % row_tiles) * ROWS
     block = (tl.program_id(0) // row_tiles) % (C // UNITS_A_BLOCK)
@@ -179,12 +174,8 @@ def gates_backward(
     CLIP: tl.constexpr,
     RAGGED: tl.constexpr,
     RESETS: tl.constexpr,
-    EARLY: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     row_tiles = B // ROWS
     block = tl.program_id(0) % (C // UNITS_A_BLOCK)
     tile = (tl.program_id(0) // (C // UNITS_A_BLOCK)) % row_tiles
@@ -260,7 +251,6 @@ def plan_gates(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> Callable[[in
             s.B_, s.T, f.c.shape[1], f.m.shape[1],
             K=s.K_, C=s.C_, D=s.D, L=s.L, CLIP=s.cell_clip, SAVE=f.save, RAGGED=s.ragged, RESETS=s.resets,
             PRECISION=s.precision, ROWS=tile, DEPTH=depth, num_warps=warps, num_stages=ahead,
-            **early(f.xh.device),
         )  # fmt: skip
 
     return run
@@ -279,7 +269,6 @@ def plan_gates_backward(s: Sizes, f: Forward, b: Backward, packed: Packed, rows:
         gates_backward[(s.B_ // BACKWARD_ROWS * (s.C_ // 32) * count,)](
             f.gates, f.c, dm, b.dc, b.bias_sums, rows.lengths, rows.resets, wave, cell0, s.B_, s.T,
             C=s.C_, D=s.D, L=s.L, CLIP=s.cell_clip, RAGGED=s.ragged, RESETS=s.resets, ROWS=BACKWARD_ROWS, num_warps=4,
-            **early(f.xh.device),
         )  # fmt: skip
 
     return run

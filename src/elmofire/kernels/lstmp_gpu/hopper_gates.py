@@ -20,7 +20,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from elmofire.kernels.lstmp_gpu.buffers import Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Packed
@@ -151,7 +150,6 @@ def gates_forward(
     K: gl.constexpr, C: gl.constexpr, D: gl.constexpr, CLIP: gl.constexpr, SAVE: gl.constexpr,
     RAGGED: gl.constexpr, RESETS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    gdc_launch_dependents()
     x_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, DEPTH], xh.layout)
     w_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, COLUMNS, DEPTH], weight.layout)
     staging = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS if SAVE else 8, COLUMNS], gates.layout)
@@ -164,7 +162,6 @@ def gates_forward(
     for which in gl.static_range(2):
         mbarrier.init(turns.index(which), count=1)
     fence_async_shared()
-    gdc_wait()  # the wave's kernels are launched early, and this one's other warps start behind here
     gl.warp_specialize(
         [
             (compute_tiles, (
@@ -203,7 +200,7 @@ def plan_gates(s: Sizes, f: Forward, packed: Packed, rows: Rows) -> Callable[[in
             tiles, wave, cell0, wave % f.c.shape[1], (wave + 1) % f.c.shape[1], wave % f.m.shape[1],
             s.B_, s.T, f.c.shape[1], f.m.shape[1], s.waves,
             K=s.K_, C=s.C_, D=s.D, CLIP=s.cell_clip, SAVE=f.save, RAGGED=s.ragged, RESETS=s.resets,
-            STAGES=5 if f.save else 6, num_warps=4, launch_pdl=True,
+            STAGES=5 if f.save else 6, num_warps=4,
         )  # fmt: skip
 
     return run

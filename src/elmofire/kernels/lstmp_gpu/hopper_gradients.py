@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.hopper_gates import processors, sigmoid, split_gates, tanh
@@ -193,7 +192,6 @@ def gates_backward(
     P: gl.constexpr, C: gl.constexpr, D: gl.constexpr, L: gl.constexpr, CLIP: gl.constexpr,
     RAGGED: gl.constexpr, RESETS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    gdc_launch_dependents()
     dh_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, DEPTH], dh.layout)
     weights = gl.allocate_shared_memory(gl.bfloat16, [P // DEPTH, DEPTH, UNITS], projection.layout)
     z_in = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS, 128], gates.layout)
@@ -218,7 +216,6 @@ def gates_backward(
         mbarrier.init(in_empty.index(which), count=1)
         mbarrier.init(turns.index(which), count=1)
     fence_async_shared()
-    gdc_wait()  # the wave's kernels are launched early, and this one's other warps start behind here
     gl.warp_specialize(
         [
             (compute_gradients, (
@@ -261,8 +258,7 @@ def plan_gates_backward(s: Sizes, f: Forward, b: Backward, packed: Packed, rows:
         items = s.C_ // 64 * count
         gates_backward[(min(items, most),)](
             *descriptors, b.bias_sums, rows.lengths, rows.resets, items, wave, cell0, s.B_, s.T, s.waves,
-            P=s.P_, C=s.C_, D=s.D, L=s.L, CLIP=s.cell_clip, RAGGED=s.ragged, RESETS=s.resets, STAGES=5,
-            num_warps=4, launch_pdl=True,
+            P=s.P_, C=s.C_, D=s.D, L=s.L, CLIP=s.cell_clip, RAGGED=s.ragged, RESETS=s.resets, STAGES=5, num_warps=4,
         )  # fmt: skip
 
     return run

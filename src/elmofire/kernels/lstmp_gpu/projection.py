@@ -8,12 +8,11 @@ from collections.abc import Callable
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from elmofire.kernels.lstmp_gpu.buffers import Backward, Forward, Rows
 from elmofire.kernels.lstmp_gpu.packing import Packed
-from elmofire.kernels.lstmp_gpu.sizes import Sizes, early, stages
+from elmofire.kernels.lstmp_gpu.sizes import Sizes, stages
 
 
 @triton.jit
@@ -129,13 +128,9 @@ def project_forward(
     m, weight, xh, outputs, inside, lengths, resets, seed, wave, cell0, m_at, B, T, m_slots,
     C: tl.constexpr, X: tl.constexpr, P: tl.constexpr, D: tl.constexpr, L: tl.constexpr, CLIP: tl.constexpr,
     SKIP: tl.constexpr, DROPOUT: tl.constexpr, SAVE: tl.constexpr, RAGGED: tl.constexpr, RESETS: tl.constexpr,
-    PRECISION: tl.constexpr, COPIED: tl.constexpr, EARLY: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr, COPIED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """All tiles of a wave."""
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     row_tiles = B // ROWS
     row = (tl.program_id(0) % row_tiles) * ROWS
     column = ((tl.program_id(0) // row_tiles) % (P // COLUMNS)) * COLUMNS
@@ -170,13 +165,9 @@ def project_backward(
     DROPOUT: tl.constexpr,
     RAGGED: tl.constexpr,
     RESETS: tl.constexpr,
-    EARLY: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     row_tiles = B // ROWS
     rows = (tl.program_id(0) // (P // COLUMNS)) % row_tiles * ROWS + tl.arange(0, ROWS)
     columns = (tl.program_id(0) % (P // COLUMNS)) * COLUMNS + tl.arange(0, COLUMNS)
@@ -239,7 +230,7 @@ def plan_projection(s: Sizes, f: Forward, packed: Packed, rows: Rows, *, hopper:
             m, weight, f.xh, f.outputs, f.inside, rows.lengths, rows.resets, rows.seed,
             wave, cell0, wave % f.m.shape[1], s.B_, s.T, f.m.shape[1],
             C=s.C_, X=s.X_, P=s.P_, D=s.D, L=s.L, CLIP=s.projection_clip, SKIP=s.skip, DROPOUT=s.dropout, SAVE=f.save,
-            RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, COPIED=hopper, **tile, **early(f.xh.device),
+            RAGGED=s.ragged, RESETS=s.resets, PRECISION=s.precision, COPIED=hopper, **tile,
         )  # fmt: skip
 
     return run
@@ -269,7 +260,7 @@ def plan_projection_backward(s: Sizes, f: Forward, b: Backward, rows: Rows) -> C
             b.d, b.outputs, b.between, b.carry, f.inside, b.dh, rows.lengths, rows.resets, rows.seed,
             wave, cell0, s.B_, s.T,
             X=s.X_, P=s.P_, D=s.D, L=s.L, CLIP=s.projection_clip, SKIP=s.skip, DROPOUT=s.dropout,
-            RAGGED=s.ragged, RESETS=s.resets, ROWS=tile, COLUMNS=64, num_warps=4, **early(f.xh.device),
+            RAGGED=s.ragged, RESETS=s.resets, ROWS=tile, COLUMNS=64, num_warps=4,
         )  # fmt: skip
 
     return run

@@ -92,16 +92,5 @@ def _shared_memory(device: torch.device) -> int:
     return driver.active.utils.get_device_properties(number)["max_shared_mem"]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def early(device: torch.device) -> dict[str, bool]:
-    """How a wave's kernels are launched: from Hopper on while the one before still runs, for whose end each of them waits by itself."""
-    return {"EARLY": True, "launch_pdl": True} if _generation(device) >= 9 else {"EARLY": False}
-
-
-@cache
-def _generation(device: torch.device) -> int:
-    """Of NVIDIA's GPUs; 0: another device."""
-    return 0 if device.type != "cuda" or torch.version.hip else torch.cuda.get_device_capability(device)[0]
-
-
 def _up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
