@@ -1,10 +1,16 @@
 """Characters -> one vector per word, in torch; or a table of whole words."""
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.kernels.convolution import conv_pool
+
+
+_PARTS = 16  # of the rows whose gradients a bias sums up
 
 
 class Affine(nn.Module):
@@ -16,7 +22,26 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(torch.empty(shape[0]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, self.weight.flatten(1), self.bias)
+        answers = torch.nn.functional.linear(x, self.weight.flatten(1), self.bias.detach())
+        return _GradientOfBias.apply(answers, self.bias)  # pyright: ignore[reportReturnType]
+
+
+class _GradientOfBias(torch.autograd.Function):
+    """What was added to all rows of `answers` has the sum of their gradients, in the bias's own type and in two stages.
+
+    In one, torch has blocks of a GPU meet in memory that is cleared first, and clearing takes as long as the sum.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, answers: Tensor, bias: Tensor) -> Tensor:
+        ctx.dtype = bias.dtype
+        return answers.view_as(answers)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        rows = grad.flatten(0, -2)
+        parts = rows.unflatten(0, (math.gcd(len(rows), _PARTS), -1)) if len(rows) else rows[None]
+        return grad, parts.sum(dim=1, dtype=ctx.dtype).sum(dim=0)
 
 
 class Highway(nn.Module):

@@ -28,6 +28,11 @@ class OnGpu:
     def captures(self) -> bool:
         return self._pool is not None
 
+    @property
+    def rate(self) -> Tensor:
+        """Of the update whose batch came last."""
+        return self._staging.rate
+
     def run(
         self,
         batch: Batch,
@@ -37,13 +42,14 @@ class OnGpu:
         gradients: Callable[[Tensors, Tensor], None],
         seed: int,
         *,
+        rate: float,
         captured: bool,
     ) -> None:
-        """Send a batch and do with it what `gradients` does; `way` is what else tells one graph from another."""
+        """Send a batch, with the rate of its update, and do with it what `gradients` does; `way` is what else tells one graph from another."""
         if not self._staging.fits(shape):
             self._graphs.clear()  # they read the place that is left now
             self._staging.reserve(2 * shape.numbers)
-        self._staging.send(batch, update, shape)
+        self._staging.send(batch, update, shape, rate)
         tensors, per_token = self._staging.tensors(shape)
         torch.cuda.manual_seed(seed)
         if captured:

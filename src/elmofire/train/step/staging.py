@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: one copy each, to one place on the device, which captured graphs read."""
+"""Batches on their way to a GPU: they are there before their turn comes, and are then put in the one place that captured graphs read."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,8 @@ class Shape(NamedTuple):
     def arrays(self) -> dict[str, tuple[int, ...]]:
         """What is sent, in order."""
         cells = (self.directions, self.steps, self.rows)
-        arrays = {"per_token": (self.directions,), "words": (self.words,), "inputs": cells, "targets": cells}
+        arrays = {"rate": (1,), "per_token": (self.directions,)}
+        arrays |= {"words": (self.words,), "inputs": cells, "targets": cells}
         if self.samples:
             arrays |= {"tries": (self.directions,), "negatives": (self.directions, self.samples)}
         return arrays | ({"resets": cells} if self.resets else {})
@@ -43,28 +44,39 @@ class Shape(NamedTuple):
 
 
 class Staging:
-    """Pinned buffers that are filled in turn while the copies out of the others go on."""
+    """Buffers on both sides that are filled in turn, on a stream of their own, while the device works on the batches before.
+
+    A copy from the host, between two steps and on their stream, would leave the device idle for as long as it takes to begin.
+    """
 
     def __init__(self, device: torch.device, *, buffers: int = 3) -> None:
         self._device = torch.zeros(0, dtype=torch.int32, device=device)
         self._pinned = [torch.zeros(0, dtype=torch.int32) for _ in range(buffers)]
+        self._landed = [torch.zeros(0, dtype=torch.int32, device=device) for _ in range(buffers)]
         self._copied = [torch.cuda.Event() for _ in range(buffers)]
+        self._taken = [torch.cuda.Event() for _ in range(buffers)]
+        self._ahead = torch.cuda.Stream(device)
         self._turn = 0
 
     def reserve(self, numbers: int) -> None:
         """Room for batches of this size; once graphs read the place it cannot grow."""
         if numbers > len(self._device):
+            torch.cuda.synchronize(self._device.device)  # what is on its way lies in the buffers that go
             self._device = torch.zeros(numbers, dtype=torch.int32, device=self._device.device)
             self._pinned = [torch.zeros(numbers, dtype=torch.int32, pin_memory=True) for _ in self._pinned]
+            self._landed = [torch.zeros_like(self._device) for _ in self._landed]
+            torch.cuda.synchronize(self._device.device)  # the other stream may write now
 
     def fits(self, shape: Shape) -> bool:
         return shape.numbers <= len(self._device)
 
-    def send(self, batch: Batch, update: Update, shape: Shape) -> None:
-        """Fill a pinned buffer and start its copy on the current stream."""
-        self._copied[self._turn].synchronize()
-        pinned = self._pinned[self._turn]
-        views = _views(pinned[: shape.numbers].numpy(), shape)
+    def send(self, batch: Batch, update: Update, shape: Shape, rate: float) -> None:
+        """Fill a pinned buffer, start its copy, and let the current stream put what has come in its place."""
+        turn, size = self._turn, shape.numbers
+        self._copied[turn].synchronize()
+        pinned = self._pinned[turn]
+        views = _views(pinned[:size].numpy(), shape)
+        views["rate"].view(np.float32)[:] = rate
         views["per_token"].view(np.float32)[:] = [1 / tokens for tokens in update.tokens]
         views["words"][: len(batch.words)] = batch.words
         views["words"][len(batch.words) :] = 0
@@ -75,9 +87,20 @@ class Staging:
             views["tries"][d] = tries
         if batch.resets is not None:
             views["resets"][...] = batch.resets
-        self._device[: shape.numbers].copy_(pinned[: shape.numbers], non_blocking=True)
-        self._copied[self._turn].record()
-        self._turn = (self._turn + 1) % len(self._pinned)
+        with torch.cuda.stream(self._ahead):
+            self._ahead.wait_event(self._taken[turn])
+            self._landed[turn][:size].copy_(pinned[:size], non_blocking=True)
+            self._copied[turn].record()
+        torch.cuda.current_stream().wait_event(self._copied[turn])
+        # By a kernel: a copy is made by another engine of the device, which takes longer to begin and to end.
+        torch.add(self._landed[turn][:size], 0, out=self._device[:size])
+        self._taken[turn].record()
+        self._turn = (turn + 1) % len(self._pinned)
+
+    @property
+    def rate(self) -> Tensor:
+        """The rate of the update whose batch was sent last (), in the same place as long as nothing is reserved."""
+        return self._device[:1].view(torch.float32)[0]
 
     def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
         """The batch that was sent last, and one over its update's tokens in each direction."""

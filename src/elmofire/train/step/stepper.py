@@ -46,7 +46,7 @@ class Stepper:
         self._module: nn.Module = _shared_by_ranks(loss) if world > 1 else loss
         self.state = loss.bilm.zero_state(state_rows)
         self._most_words = most_words
-        self._rate = torch.zeros((), device=device)
+        self._rate = 0.0  # of the update that is being made
         directions = len(loss.bilm.config.directions)
         self.losses = torch.zeros(directions, dtype=torch.float64, device=device)  # sums since they were last read
         self.tokens = torch.zeros(directions, dtype=torch.int64, device=device)  # of which they are the sums
@@ -67,16 +67,16 @@ class Stepper:
                 self._gradients(update)
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-        self.parameters.gradients.fill_(math.nan)  # a step that is skipped, and changes nothing
-        self._change_parameters()
-        self._change_parameters()
+        for _ in range(2):
+            self.parameters.gradients.fill_(math.nan)  # a step that is skipped, and changes nothing
+            self._change_parameters()
         self.optimizer.skipped.zero_()
-        for tensor in (self.parameters.gradients, self.losses, self.tokens, self.skipped, *self.state):
+        for tensor in (self.losses, self.tokens, self.skipped, *self.state):
             tensor.zero_()
 
     def __call__(self, update: Update, rate: float) -> None:
         """Change the parameters once."""
-        self._rate.fill_(rate)
+        self._rate = rate
         self._gradients(update)
         self._change_parameters()
 
@@ -88,7 +88,6 @@ class Stepper:
         self._module = self.loss
 
     def _gradients(self, update: Update) -> None:
-        self.parameters.zero_gradients()
         for number, batch in enumerate(update.parts):
             seed = int(np.random.SeedSequence([self._seed, update.number, number, self._rank]).generate_state(1)[0])
             self._add_gradients(batch, update, number, seed, last=number == len(update.parts) - 1)
@@ -130,12 +129,14 @@ class Stepper:
         fits = len(batch.words) <= room
         shape = Shape.of(batch, update, room if fits else _rounded(len(batch.words)))
         way = (batch.carried, batch.kept, number if carries else 0)
-        self._gpu.run(batch, update, shape, way, gradients, seed, captured=fits)
+        self._gpu.run(batch, update, shape, way, gradients, seed, rate=self._rate, captured=fits)
 
     def _change_parameters(self) -> None:
         def change() -> None:
-            self.norm.copy_(self.optimizer.step(self._rate))
+            rate = torch.tensor(self._rate, device=self.norm.device) if self._gpu is None else self._gpu.rate
+            self.norm.copy_(self.optimizer.step(rate))
             self.skipped += ~self.norm.isfinite()
+            self.parameters.zero_gradients()  # for the next update: here it is a part of the graph
 
         if self._gpu is None:
             change()
