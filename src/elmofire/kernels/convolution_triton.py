@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from elmofire.kernels import convolution_programs as programs
 from elmofire.kernels.convolution import tails
 from elmofire.kernels.paths import in_given_types
+from elmofire.kernels.sums import sum_of_rows
 
 STRIP = 8  # positions of one word that are rows of one tile of the backward product
 
@@ -132,7 +133,7 @@ class _ConvPool(torch.autograd.Function):
                     part = packed[starts[k] : starts[k] + count, : width * x.shape[1]]
                     found[1 + k] = part.unflatten(1, (width, x.shape[1])).transpose(1, 2)
             if any(wants[groups:]):
-                summed = grad.sum(dim=0, dtype=torch.float32)
+                summed = sum_of_rows(grad, torch.float32)
                 for k, (count, _) in enumerate(ctx.shapes):
                     found[1 + groups + k] = summed[starts[k] : starts[k] + count]
         given = [None if d is None else d.to(dtype) for d, dtype in zip(found, ctx.dtypes, strict=True)]

@@ -1,6 +1,5 @@
 """Characters -> one vector per word, in torch; or a table of whole words."""
 
-import math
 from typing import Any
 
 import torch
@@ -8,9 +7,7 @@ from torch import Tensor, nn
 
 from elmofire.formats.config import HIGHWAYS, EncoderConfig
 from elmofire.kernels.convolution import conv_pool
-
-
-_PARTS = 16  # of the rows whose gradients a bias sums up
+from elmofire.kernels.sums import sum_of_rows
 
 
 class Affine(nn.Module):
@@ -27,10 +24,7 @@ class Affine(nn.Module):
 
 
 class _GradientOfBias(torch.autograd.Function):
-    """What was added to all rows of `answers` has the sum of their gradients, in the bias's own type and in two stages.
-
-    In one, torch has blocks of a GPU meet in memory that is cleared first, and clearing takes as long as the sum.
-    """
+    """What was added to all rows of `answers` has the sum of their gradients, in the bias's own type."""
 
     @staticmethod
     def forward(ctx: Any, answers: Tensor, bias: Tensor) -> Tensor:
@@ -39,9 +33,7 @@ class _GradientOfBias(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        rows = grad.flatten(0, -2)
-        parts = rows.unflatten(0, (math.gcd(len(rows), _PARTS), -1)) if len(rows) else rows[None]
-        return grad, parts.sum(dim=1, dtype=ctx.dtype).sum(dim=0)
+        return grad, sum_of_rows(grad.flatten(0, -2), ctx.dtype)
 
 
 class Highway(nn.Module):

@@ -50,12 +50,16 @@ class OnGpu:
             self._graphs.clear()  # they read the place that is left now
             self._staging.reserve(2 * shape.numbers)
         self._staging.send(batch, update, shape, rate)
-        tensors, per_token = self._staging.tensors(shape)
         torch.cuda.manual_seed(seed)
+
+        def take() -> None:
+            gradients(*self._staging.take(shape))
+
         if captured:
-            self.do((shape, way), lambda: gradients(tensors, per_token), seed)
+            self.do((shape, way), take, seed)
         else:
-            gradients(tensors, per_token)
+            take()
+        self._staging.taken()
 
     def do(self, key: object, work: Callable[[], None], seed: int | None = None) -> None:
         """Do it, on the current stream."""

@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: they are there before their turn comes, and are then put in the one place that captured graphs read."""
+"""Batches on their way to a GPU: they are there before their turn comes, and steps put them in the one place that they read."""
 
 from typing import NamedTuple
 
@@ -46,36 +46,41 @@ class Shape(NamedTuple):
 class Staging:
     """Buffers on both sides that are filled in turn, on a stream of their own, while the device works on the batches before.
 
-    A copy from the host, between two steps and on their stream, would leave the device idle for as long as it takes to begin.
+    A copy from the host, between two steps and on their stream, would leave the device idle for as long as it takes to begin. Whose turn
+    it is the device counts for itself, so that a captured step takes another buffer each time.
     """
 
     def __init__(self, device: torch.device, *, buffers: int = 3) -> None:
-        self._device = torch.zeros(0, dtype=torch.int32, device=device)
-        self._pinned = [torch.zeros(0, dtype=torch.int32) for _ in range(buffers)]
-        self._landed = [torch.zeros(0, dtype=torch.int32, device=device) for _ in range(buffers)]
+        self._device = device
         self._copied = [torch.cuda.Event() for _ in range(buffers)]
         self._taken = [torch.cuda.Event() for _ in range(buffers)]
         self._ahead = torch.cuda.Stream(device)
-        self._turn = 0
+        self._make(0)
 
     def reserve(self, numbers: int) -> None:
         """Room for batches of this size; once graphs read the place it cannot grow."""
-        if numbers > len(self._device):
-            torch.cuda.synchronize(self._device.device)  # what is on its way lies in the buffers that go
-            self._device = torch.zeros(numbers, dtype=torch.int32, device=self._device.device)
-            self._pinned = [torch.zeros(numbers, dtype=torch.int32, pin_memory=True) for _ in self._pinned]
-            self._landed = [torch.zeros_like(self._device) for _ in self._landed]
-            torch.cuda.synchronize(self._device.device)  # the other stream may write now
+        if numbers > len(self._place):
+            torch.cuda.synchronize(self._device)  # what is on its way lies in the buffers that go
+            self._make(numbers)
+            torch.cuda.synchronize(self._device)  # the other stream may write now
+
+    def _make(self, numbers: int) -> None:
+        room = (len(self._copied), numbers)
+        self._pinned = torch.zeros(room, dtype=torch.int32, pin_memory=numbers > 0)
+        self._landed = torch.zeros(room, dtype=torch.int32, device=self._device)
+        self._place = torch.zeros(numbers, dtype=torch.int32, device=self._device)
+        self._sent = 0  # the turn of the buffer that is sent next
+        self._next = torch.zeros(1, dtype=torch.int32, device=self._device)  # and of the one that is taken next
 
     def fits(self, shape: Shape) -> bool:
-        return shape.numbers <= len(self._device)
+        return shape.numbers <= len(self._place)
 
     def send(self, batch: Batch, update: Update, shape: Shape, rate: float) -> None:
-        """Fill a pinned buffer, start its copy, and let the current stream put what has come in its place."""
-        turn, size = self._turn, shape.numbers
+        """Fill a pinned buffer and start its copy, for which the current stream waits. `take` and `taken` have to follow."""
+        turn, size = self._sent, shape.numbers
         self._copied[turn].synchronize()
-        pinned = self._pinned[turn]
-        views = _views(pinned[:size].numpy(), shape)
+        pinned = self._pinned[turn, :size]
+        views = _views(pinned.numpy(), shape)
         views["rate"].view(np.float32)[:] = rate
         views["per_token"].view(np.float32)[:] = [1 / tokens for tokens in update.tokens]
         views["words"][: len(batch.words)] = batch.words
@@ -89,25 +94,29 @@ class Staging:
             views["resets"][...] = batch.resets
         with torch.cuda.stream(self._ahead):
             self._ahead.wait_event(self._taken[turn])
-            self._landed[turn][:size].copy_(pinned[:size], non_blocking=True)
+            self._landed[turn, :size].copy_(pinned, non_blocking=True)
             self._copied[turn].record()
         torch.cuda.current_stream().wait_event(self._copied[turn])
-        # By a kernel: a copy is made by another engine of the device, which takes longer to begin and to end.
-        torch.add(self._landed[turn][:size], 0, out=self._device[:size])
-        self._taken[turn].record()
-        self._turn = (turn + 1) % len(self._pinned)
 
-    @property
-    def rate(self) -> Tensor:
-        """The rate of the update whose batch was sent last (), in the same place as long as nothing is reserved."""
-        return self._device[:1].view(torch.float32)[0]
-
-    def tensors(self, shape: Shape) -> tuple[Tensors, Tensor]:
-        """The batch that was sent last, and one over its update's tokens in each direction."""
-        views = _views(self._device, shape)
+    def take(self, shape: Shape) -> tuple[Tensors, Tensor]:
+        """The batch that was sent last, in its place, and one over its update's tokens in each direction."""
+        size = shape.numbers
+        torch.index_select(self._landed[:, :size], 0, self._next, out=self._place[None, :size])
+        self._next.add_(1).remainder_(len(self._copied))
+        views = _views(self._place, shape)
         arrays = views["words"], views["inputs"], views["targets"]
         batch = Tensors(*arrays, views.get("negatives"), views.get("tries"), views.get("resets"))
         return batch, views["per_token"].view(torch.float32)
+
+    def taken(self) -> None:
+        """The step that takes what was sent last is on the current stream."""
+        self._taken[self._sent].record()
+        self._sent = (self._sent + 1) % len(self._taken)
+
+    @property
+    def rate(self) -> Tensor:
+        """() of the update whose batch was taken last, in the same place as long as nothing is reserved."""
+        return self._place[:1].view(torch.float32)[0]
 
 
 def _rounded(size: int) -> int:
