@@ -1,6 +1,6 @@
 """Where the LSTM stacks spend their time on a GPU: python benchmarks/lstmp_profile.py [CASE...]
 
-Times of kernels as torch's profiler sees them, outside of a graph, at the original size in bfloat16; T steps are T + 1 waves.
+Times of kernels as torch's profiler sees them, outside of a graph, at the original size; T steps are T + 1 waves.
 """
 
 import sys
@@ -13,20 +13,21 @@ from torch.profiler import ProfilerActivity, profile
 from elmofire.bench.stacks import Shape, by_path, random_problem
 
 REPEATS = 3
-# mode, rows, steps, and the path that is taken for them
+# mode, rows, steps, the path that is taken for them, and the precision
 CASES = {
-    "train-128": ("train", 128, 20, "gluon"),
-    "train-512": ("train", 512, 20, "gluon"),
-    "train-1024": ("train", 1024, 20, "gluon"),
-    "train-1024-triton": ("train", 1024, 20, "triton"),
-    "inference-128": ("inference", 128, 32, "gluon"),
-    "inference-1024": ("inference", 1024, 32, "gluon"),
-    "sentence": ("inference", 1, 25, "triton"),
+    "train-128": ("train", 128, 20, "gluon", "bfloat16"),
+    "train-512": ("train", 512, 20, "gluon", "bfloat16"),
+    "train-1024": ("train", 1024, 20, "gluon", "bfloat16"),
+    "train-1024-triton": ("train", 1024, 20, "triton", "bfloat16"),
+    "inference-128": ("inference", 128, 32, "gluon", "bfloat16"),
+    "inference-1024": ("inference", 1024, 32, "gluon", "bfloat16"),
+    "sentence": ("inference", 1, 25, "triton", "bfloat16"),
+    "sentence-float32": ("inference", 1, 25, "triton", "float32"),
 }
 
 
-def measure(mode: str, rows: int, steps: int, path: str) -> None:
-    runner = by_path(path).prepare(random_problem(Shape(batch=rows, steps=steps), "cuda"), "bfloat16")
+def measure(mode: str, rows: int, steps: int, path: str, precision: str) -> None:
+    runner = by_path(path).prepare(random_problem(Shape(batch=rows, steps=steps), "cuda"), precision)
     leaves = list(runner.leaves.values())
 
     def step() -> None:
@@ -49,7 +50,7 @@ def measure(mode: str, rows: int, steps: int, path: str) -> None:
         launches[name] += event.count / REPEATS
     for kernel, microseconds in times.most_common():
         figures = {"microseconds": round(microseconds), "launches": round(launches[kernel]), "kernel": kernel}
-        about = {"mode": mode, "path": path, "batch": rows, "steps": steps}
+        about = {"mode": mode, "path": path, "precision": precision, "batch": rows, "steps": steps}
         keep("lstmp_profile", device=torch.cuda.get_device_name(), **about, **figures)
 
 

@@ -208,6 +208,7 @@ _PARTS = {
     "project_forward": "projection, forward",
     "project_backward": "gradients of h summed",
     "all_waves": "all waves in one launch",
+    "all_steps": "all steps of a layer in one launch",
     "move_gates": "weights packed, their gradients unpacked",
     "nvjet_sm90_tss": "weights' gradients (cuBLAS)",
     "nvjet_sm90_tst": "gradients of x and h (cuBLAS)",
@@ -219,8 +220,9 @@ _OTHERS = "copies, sums, other products"
 def lstmp_profile() -> list[list[str]]:
     """By part; what is none of the named is small."""
     runs: dict[tuple, dict[str, dict[str, dict]]] = {}  # of each case by commit, in their order
-    for record in newest("lstmp_profile", "commit", "mode", "path", "batch", "steps", "kernel"):
-        case = (record.get("mode", "train"), record.get("path", "gluon"), record["batch"], record["steps"])
+    for record in newest("lstmp_profile", "commit", "mode", "path", "precision", "batch", "steps", "kernel"):
+        how = (record.get("mode", "train"), record.get("path", "gluon"), record.get("precision", "bfloat16"))
+        case = (*how, record["batch"], record["steps"])
         runs.setdefault(case, {}).setdefault(record["commit"], {})[record["kernel"]] = record
     cases: dict[tuple, dict[str, float]] = {}
     for case, record in ((case, record) for case, of in runs.items() for record in list(of.values())[-1].values()):
@@ -229,8 +231,10 @@ def lstmp_profile() -> list[list[str]]:
         named = (name for start, name in _PARTS.items() if record["kernel"].startswith(start))
         part = _INPUTS if product else next(named, _OTHERS)
         parts[part] = parts.get(part, 0) + record["microseconds"]
-    cases = dict(sorted(cases.items(), key=lambda item: (item[0][0] != "train", item[0][1], item[0][2])))
-    head = ["part, ms", *[f"{mode}, {path}, {batch} x {steps}" for mode, path, batch, steps in cases]]
+    cases = dict(sorted(cases.items(), key=lambda item: (item[0][0] != "train", *item[0][1:])))
+    head = ["part, ms"]
+    for mode, path, precision, batch, steps in cases:
+        head.append(f"{mode}, {path}, {batch} x {steps}" + (", float32" if precision == "float32" else ""))
     totals = [sum(parts.values()) for parts in cases.values()]
     body = []
     for name in [*_PARTS.values(), _INPUTS, _OTHERS]:

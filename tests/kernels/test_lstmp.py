@@ -13,11 +13,11 @@ from elmofire.kernels import LayerWeights, LstmState, lstmp
 SIZES = [(1, 1, 1, 1, 1, 1, 1), (2, 2, 7, 3, 5, 4, 11), (1, 3, 4, 2, 6, 6, 6), (2, 1, 5, 4, 3, 2, 9)]
 
 
-def problem(D, L, T, B, E, P, C, *, projected=True, seed=0):
+def problem(D, L, T, B, E, P, C, *, projected=True, seed=0, device="cpu"):
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device)
 
     P = P if projected else C
     weights = [
@@ -30,8 +30,8 @@ def problem(D, L, T, B, E, P, C, *, projected=True, seed=0):
         for _ in range(D)
     ]
     state = LstmState(draw(D, L, B, P), draw(D, L, B, C))
-    lengths = torch.randint(0, T + 1, (B,), generator=generator)
-    resets = torch.rand(D, T, B, generator=generator) < 0.3
+    lengths = torch.randint(0, T + 1, (B,), generator=generator).to(device)
+    resets = torch.rand(D, T, B, generator=generator).to(device) < 0.3
     return 2 * draw(D, T, B, E), weights, state, lengths, resets
 
 
@@ -163,10 +163,9 @@ WRONG = {
 @pytest.mark.parametrize("path", ["torch", "triton"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_would_be_computed_wrongly_is_refused_on_every_path(path, wrong):
-    if path == "triton":
-        triton_device()
+    device = triton_device() if path == "triton" else "cpu"
     names = ("inputs", "weights", "state", "lengths", "resets")
-    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11), strict=True))
+    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11, device=device), strict=True))
     with pytest.raises(InputError, match=r"should be|not (bool|int64|float32)|all have one|not in float64|one type"):
         lstmp(**given | {name: change(given.get(name)) for name, change in WRONG[wrong].items()}, path=path)
 
@@ -174,10 +173,9 @@ def test_what_would_be_computed_wrongly_is_refused_on_every_path(path, wrong):
 @pytest.mark.parametrize("path", ["torch", "triton"])
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_what_does_not_fit_is_refused_on_every_path(path, misfit):
-    if path == "triton":
-        triton_device()
+    device = triton_device() if path == "triton" else "cpu"
     names = ("inputs", "weights", "state", "lengths", "resets")
-    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11), strict=True))
+    given = dict(zip(names, problem(2, 2, 7, 3, 5, 4, 11, device=device), strict=True))
     lstmp(**{**given, "path": "torch"})
     with pytest.raises(InputError, match=r"inputs|weights"):
         lstmp(**given | {name: change(given[name]) for name, change in MISFITS[misfit].items()}, path=path)
