@@ -94,9 +94,15 @@ def bench_lstmp(
     say: Say = lambda line: None,
 ) -> Iterator[Record]:
     """Check every stack, also with each batch, time those that pass, and yield a record for each of them, as they come."""
+    library = torch.backends.cudnn  # left to itself it multiplies float32 in TF32
+    with library.flags(enabled=library.enabled, benchmark=library.benchmark, allow_tf32=False):
+        yield from _records(shapes, setting, stacks() if contenders is None else contenders, say)
+
+
+def _records(shapes: Sequence[Shape], setting: Setting, contenders: Sequence[Stack], say: Say) -> Iterator[Record]:
     common = {"mode": setting.mode, "device": setting.device_name, "precision": setting.precision}
     common["torch"] = torch.__version__
-    fit = list(stacks() if contenders is None else contenders)
+    fit = list(contenders)
     few_rows = replace(shapes[0], batch=min(_CHECKED_ROWS, shapes[0].batch))
     few_steps = [replace(shape, steps=min(_CHECKED_STEPS, shape.steps)) for shape in shapes]
     for shape in (few_rows, *[shape for shape in few_steps if shape.batch > _CHECKED_ROWS]):

@@ -104,7 +104,7 @@ class LanguageModel:
             tokens = list(next(iter(self.embedder.token_lists([sentence]))))
         if position is None:
             raise InputError("a list of tokens needs position=, the place of the one to replace, from 0")
-        if position not in range(len(tokens)):
+        if isinstance(position, (bool, float)) or position not in range(len(tokens)):
             raise InputError(
                 f"position is {position!r}, but should be one of the sentence's {len(tokens)} tokens, from 0"
             )
