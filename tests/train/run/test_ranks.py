@@ -63,6 +63,42 @@ with kills.folder_in_memory() as folder:
     assert written == [f"{kind} {update} 0" for kind in kinds for update in (6, 12)]
 
 
+def test_two_ranks_finetune_as_one_process_does():
+    """The first prepares the text, for which the other waits."""
+    program = """
+import torch
+from models import lively, tiny
+from elmofire import save_weights
+from elmofire.text.vocabulary import Vocabulary
+from elmofire.train import finetune as tuning
+
+WORDS = ["<S>", "</S>", "<UNK>", "of", "the", "neural", ".", "words", ",", "language", "models", "to", "a", "use", "larger"]
+SETTINGS = {
+    "softmax": "full", "dropout.input": 0, "dropout.layers": 0, "dropout.output": 0, "precision": "float32", "rate": 0.02,
+    "batch_tokens": 100, "updates": 12, "epochs": None, "evaluate_every": 6, "log_every": 2,
+}
+
+def tuned(name):
+    torch.set_num_threads(1)
+    texts = [folder / "text.txt"], folder / name
+    tuning.finetune(folder / "model", texts[0], output=texts[1], held_out=folder / "held.txt", device="cpu", **SETTINGS)
+
+with kills.folder_in_memory() as folder:
+    for name, count in (("text.txt", 60), ("held.txt", 20)):
+        (folder / name).write_text("".join(f"the {WORDS[k % 9 + 3]} use a {WORDS[k % 7 + 5]} .\\n" for k in range(count)))
+    weights = lively(tiny(head=len(WORDS)), seed=3, vocabulary=Vocabulary(WORDS))
+    save_weights(weights, folder / "model")
+    tuned("one")
+    assert exit_codes_of_two(lambda rank: tuned("two")) == [0, 0]
+    for one, two in zip(tuning.perplexities(folder / "one"), tuning.perplexities(folder / "two"), strict=True):
+        print(round(one["mean"], 3), round(two["mean"], 3))
+"""
+    before, after = (line.split() for line in kills.run(_BEGIN + program).splitlines())
+    assert before[0] == before[1]
+    assert after[0] == after[1]
+    assert float(after[0]) < 0.7 * float(before[0])
+
+
 def test_each_rank_hears_what_all_say():
     program = """
 from elmofire.train.run.ranks import joined
