@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import torch
@@ -53,7 +53,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
             with MostMemory() as memory_evaluating:
                 if session.held_out is not None:
                     evaluate(session.loss, corpus, session.held_out, recipe, ranks)
-            busy, kernels = _traced(session, feed)
+            trace = _traced(session, feed)
         peak = matrix_rate(ranks.device, session.precision)
     keep(
         "pretrain",
@@ -66,7 +66,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         seconds=seconds,
         **speeds,
         seconds_to_full_speed=round(built, 1),
-        idle=round(1 - busy, 4),
+        idle=trace["idle"],
         matrix_tflops=round(peak / 1e12, 1),
         memory_estimate=session.fit.needed,
         memory_predicted=session.fit.predicted,
@@ -75,8 +75,7 @@ def measure(name: str, corpus: Corpus, seconds: float) -> None:
         graphs=session.stream.number_of_ways if session.fit.graphs else 0,
         parts=session.fit.parts,
     )
-    for line in kernels:
-        print(line, file=sys.stderr)
+    keep("pretrain_trace", cell=name, device=torch.cuda.get_device_name(), **trace)
 
 
 def seconds_since_start() -> float:
@@ -137,36 +136,39 @@ def _run(session: Session, feed: Feed, seconds: float) -> dict:
     }
 
 
-def _traced(session: Session, feed: Feed, updates: int = 30) -> tuple[float, list[str]]:
-    """The share of the time in which a kernel or a copy runs on the GPU, and which ones take it."""
+def _traced(session: Session, feed: Feed, updates: int = 30) -> dict:
+    """Of an update: milliseconds, kernels and copies by their names, and before which of them the GPU ran nothing, as a share and in ms."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
         for update in itertools.islice(feed, updates):
             session.stepper(update, 1e-4)
         torch.cuda.synchronize()
-    spans, sums, counts, gaps = [], Counter(), Counter(), Counter()
-    for event in trace.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            spans.append((event.time_range.start, event.time_range.end, event.name))
-    spans.sort()
-    busy, end = 0.0, spans[0][0]
+    spans = sorted(
+        (event.time_range.start, event.time_range.end, event.name[:100])
+        for event in trace.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    )
+    times, gaps, counts = defaultdict[str, float](float), defaultdict[str, float](float), Counter[str]()
+    start = end = spans[0][0]
     for first, last, name in spans:
-        sums[name] += last - first
+        times[name] += last - first
         counts[name] += 1
         gaps[name] += max(0.0, first - end)
-        busy += max(0.0, last - max(first, end))
         end = max(end, last)
-    total = end - spans[0][0]
 
-    def lines(times: Counter[str]) -> list[str]:
-        return [
-            f"{time / updates / 1e3:8.3f} ms, {counts[name] / updates:6.1f} times  {name[:100]}"
-            for name, time in times.most_common(28)
-        ]
+    def each(microseconds: dict[str, float]) -> dict[str, float]:
+        most = sorted(microseconds.items(), key=lambda item: -item[1])[:40]
+        return {name: round(time / updates / 1e3, 4) for name, time in most if time >= updates / 10}
 
-    said = [f"{total / updates / 1e3:.2f} ms an update in the trace, {len(spans) / updates:.0f} kernels and copies"]
-    return busy / total, [*said, *lines(sums), "idle before", *lines(gaps)]
+    return {
+        "milliseconds": round((end - start) / updates / 1e3, 3),
+        "idle": round(sum(gaps.values()) / (end - start), 4),
+        "launches": round(len(spans) / updates),
+        "kernels": each(times),
+        "times": {name: round(counts[name] / updates, 1) for name in each(times)},
+        "idle_before": each(gaps),
+    }
 
 
 def cold(folder: str, name: str) -> bool:

@@ -244,6 +244,37 @@ def lstmp_profile() -> list[list[str]]:
     return [head, *body, ["all", *[f"{total / 1000:.2f}" for total in totals]]]
 
 
+_STEP = {
+    "gates and memories of the stacks": ("gates_",),
+    "projections, gradients of h summed": ("project_",),
+    "weights packed, their gradients unpacked": ("move_gates",),
+    "products (cuBLAS), those of stacks, head and encoder": ("nvjet",),
+    "sampled softmax beside its products": ("_rows", "_scale", "_column_sums"),
+    "convolution and its gradients": ("characters_", "windows_", "maxima"),
+    "AdamW, norm of the gradient": ("_adamw", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwo"),
+    "gradients added up": ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>",),
+}  # fmt: skip
+
+
+def pretrain_trace() -> list[list[str]]:
+    """By part; kernels that take little are not told apart."""
+    records = newest("pretrain_trace", "cell", "device")
+    of_cells: list[dict[str, float]] = []
+    for record in records:
+        parts = {
+            part: sum(time for kernel, time in record["kernels"].items() if kernel.startswith(starts))
+            for part, starts in _STEP.items()
+        }
+        idle = record["idle"] * record["milliseconds"]
+        parts["all else: casts, copies, dropout, lookups, small products"] = record["milliseconds"] - idle - sum(parts.values())
+        of_cells.append({**parts, "nothing": idle})
+    rows = [["part, ms", *[record["cell"] for record in records]]]
+    for part in of_cells[0]:
+        shares = zip(records, of_cells, strict=True)
+        rows.append([part, *[f"{of[part]:.2f} ({of[part] / record['milliseconds']:.0%})" for record, of in shares]])
+    return [*rows, ["all", *[f"{record['milliseconds']:.2f}" for record in records]]]
+
+
 def engine_profile() -> list[list[str]]:
     """Shares of each part, one thread."""
     found = newest("engine_profile", "size", "precision", "case")
@@ -301,6 +332,7 @@ TABLES = {
     "prepare": prepare,
     "substitutes": substitutes,
     "lstmp_profile": lstmp_profile,
+    "pretrain_trace": pretrain_trace,
     "engine_profile": engine_profile,
     "clipped_gradients": clipped_gradients,
     "embed_corpus": embed_corpus,
