@@ -137,7 +137,7 @@ def _run(session: Session, feed: Feed, seconds: float) -> dict:
 
 
 def _traced(session: Session, feed: Feed, updates: int = 30) -> dict:
-    """Of an update: milliseconds, kernels and copies by their names, and before which of them the GPU ran nothing, as a share and in ms."""
+    """Of an update: milliseconds, those of kernels and copies by name, and before which of them the GPU ran nothing."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
@@ -165,8 +165,8 @@ def _traced(session: Session, feed: Feed, updates: int = 30) -> dict:
         "milliseconds": round((end - start) / updates / 1e3, 3),
         "idle": round(sum(gaps.values()) / (end - start), 4),
         "launches": round(len(spans) / updates),
-        "kernels": each(times),
-        "times": {name: round(counts[name] / updates, 1) for name in each(times)},
+        "milliseconds_of": each(times),
+        "launches_of": {name: round(counts[name] / updates, 1) for name in each(times)},
         "idle_before": each(gaps),
     }
 

@@ -252,26 +252,34 @@ _STEP = {
     "sampled softmax beside its products": ("_rows", "_scale", "_column_sums"),
     "convolution and its gradients": ("characters_", "windows_", "maxima"),
     "AdamW, norm of the gradient": ("_adamw", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwo"),
-    "gradients added up": ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>",),
+    "float32 added up, gradients mostly": ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>",),
 }  # fmt: skip
 
 
 def pretrain_trace() -> list[list[str]]:
-    """By part; kernels that take little are not told apart."""
+    """By part; records name the kernels that take most."""
     records = newest("pretrain_trace", "cell", "device")
     of_cells: list[dict[str, float]] = []
     for record in records:
         parts = {
-            part: sum(time for kernel, time in record["kernels"].items() if kernel.startswith(starts))
+            part: sum(time for kernel, time in record["milliseconds_of"].items() if kernel.startswith(starts))
             for part, starts in _STEP.items()
         }
         idle = record["idle"] * record["milliseconds"]
-        parts["all else: casts, copies, dropout, lookups, small products"] = record["milliseconds"] - idle - sum(parts.values())
+        parts["all else, and kernels too small to be named"] = record["milliseconds"] - idle - sum(parts.values())
         of_cells.append({**parts, "nothing": idle})
     rows = [["part, ms", *[record["cell"] for record in records]]]
     for part in of_cells[0]:
         shares = zip(records, of_cells, strict=True)
-        rows.append([part, *[f"{of[part]:.2f} ({of[part] / record['milliseconds']:.0%})" for record, of in shares]])
+        rows.append(
+            [
+                part,
+                *[
+                    f"{of[part]:.2f} ({of[part] / record['milliseconds']:.0%})" if of[part] else "-"
+                    for record, of in shares
+                ],
+            ]
+        )
     return [*rows, ["all", *[f"{record['milliseconds']:.2f}" for record in records]]]
 
 

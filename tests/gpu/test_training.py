@@ -2,6 +2,7 @@
 
 import os
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from elmofire.train.recipes import find_recipe
 from elmofire.train.run.loop import train
 from elmofire.train.run.ranks import joined
 from elmofire.train.run.session import Session
+from elmofire.train.step.staging import Shape, Staging
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")]
 
@@ -107,9 +109,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(corpus, way, tmp_path, repea
     assert logs[0] == logs[1]
 
 
-def test_a_step_is_that_of_the_cpu(corpus):
+def test_steps_are_those_of_the_cpu_each_with_its_batch_and_its_rate(corpus):
+    """More of them than there are buffers for batches on their way."""
     recipe = recipe_of(
-        "updates=3",
+        "updates=7",
         "precision=float32",
         "accumulate=1",
         "optimizer.name=sgd",
@@ -121,11 +124,39 @@ def test_a_step_is_that_of_the_cpu(corpus):
     for device in ("cpu", "cuda"):
         with joined(device) as ranks:
             session = Session(recipe, Corpus.open(corpus), ranks)
-            update = next(open_like(session).updates())
-            session.stepper(update, 1e-2)
-            found.append((session.stepper.losses.cpu(), session.stepper.norm.cpu(), session.parameters.weights.cpu()))
+            steps = []
+            for number, update in enumerate(islice(open_like(session).updates(), 7)):
+                session.stepper(update, (1e-2, 0.0, 3e-2)[number % 3])
+                now = session.stepper.losses, session.stepper.norm, session.parameters.weights
+                steps += [tensor.to("cpu", copy=True) for tensor in now]
+            found.append(steps)
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_batches_land_ahead_and_are_taken_in_their_order_from_a_place_that_grows(corpus):
+    with joined("cuda") as ranks:
+        session = Session(recipe_of("updates=9"), Corpus.open(corpus), ranks)
+        staging, taken = Staging(ranks.device), []
+        updates = sorted(islice(session.stream.updates(), 9), key=lambda update: update.parts[0].inputs.size)
+        for number, update in enumerate(updates):
+            (batch,) = update.parts
+            shape = Shape.of(batch, update, words=len(batch.words))
+            if not staging.fits(shape):
+                staging.reserve(shape.numbers)
+            torch.cuda._sleep(20_000_000)  # the device is behind: batches wait for their turn
+            staging.send(batch, update, shape, number / 8)
+            tensors, per_token = staging.take(shape)
+            taken.append([tensor.clone() for tensor in (tensors.inputs, tensors.targets, tensors.words, per_token)])
+            taken[-1].append(staging.rate.clone())
+            staging.taken()
+        torch.cuda.synchronize()
+    for number, (update, found) in enumerate(zip(updates, taken, strict=True)):
+        (batch,) = update.parts
+        for array, tensor in zip((batch.inputs, batch.targets, batch.words), found, strict=False):
+            np.testing.assert_array_equal(array, tensor.cpu().numpy())
+        assert found[3].tolist() == pytest.approx([1 / tokens for tokens in update.tokens])
+        assert found[4].item() == number / 8
 
 
 def open_like(session):

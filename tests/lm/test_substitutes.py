@@ -134,6 +134,8 @@ def test_a_mark_that_is_not_one_token_is_an_error(text, said):
     [
         ({"position": 2}, "position is 2, but should be one of the sentence's 2 tokens"),
         ({"position": 1.0}, "position is 1.0, but should be one of the sentence's 2 tokens"),
+        ({"position": True}, "position is True"),
+        ({"position": np.float32(1)}, "but should be one of the sentence's 2 tokens"),
         ({"position": -1}, "position is -1"),
         ({}, "needs position="),
         ({"position": "1"}, "position is '1'"),

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 
 from elmofire.bench.cuda import captured, sustained
-from elmofire.bench.stacks import LOOP, TORCH_LSTM, Problem, Runner, Shape, Stack, by_path, loop_in, random_problem
+from elmofire.bench.stacks import (
+    LOOP,
+    TORCH_LSTM,
+    Problem,
+    Runner,
+    Shape,
+    Stack,
+    by_path,
+    float32_in_full,
+    loop_in,
+    random_problem,
+)
 from elmofire.bench.timing import Spread, alternated, spread
 from elmofire.errors import ElmofireError, InputError
 from elmofire.kernels.paths import PATHS, PRECISIONS
@@ -94,15 +105,9 @@ def bench_lstmp(
     say: Say = lambda line: None,
 ) -> Iterator[Record]:
     """Check every stack, also with each batch, time those that pass, and yield a record for each of them, as they come."""
-    library = torch.backends.cudnn  # left to itself it multiplies float32 in TF32
-    with library.flags(enabled=library.enabled, benchmark=library.benchmark, allow_tf32=False):
-        yield from _records(shapes, setting, stacks() if contenders is None else contenders, say)
-
-
-def _records(shapes: Sequence[Shape], setting: Setting, contenders: Sequence[Stack], say: Say) -> Iterator[Record]:
     common = {"mode": setting.mode, "device": setting.device_name, "precision": setting.precision}
     common["torch"] = torch.__version__
-    fit = list(contenders)
+    fit = list(stacks() if contenders is None else contenders)
     few_rows = replace(shapes[0], batch=min(_CHECKED_ROWS, shapes[0].batch))
     few_steps = [replace(shape, steps=min(_CHECKED_STEPS, shape.steps)) for shape in shapes]
     for shape in (few_rows, *[shape for shape in few_steps if shape.batch > _CHECKED_ROWS]):
@@ -139,13 +144,14 @@ def _step(runner: Runner, *, training: bool) -> Callable[[], dict[str, Tensor]]:
     names, leaves = list(runner.leaves), list(runner.leaves.values())
 
     def train() -> dict[str, Tensor]:
-        outputs, state = runner.forward()
-        gradients = torch.autograd.grad(outputs, leaves, runner.gradient.to(outputs.dtype))
+        with float32_in_full():
+            outputs, state = runner.forward()
+            gradients = torch.autograd.grad(outputs, leaves, runner.gradient.to(outputs.dtype))
         results = {"outputs": outputs, "hidden after": state.hidden, "memory after": state.memory}
         return results | {f"gradient of {name}": gradient for name, gradient in zip(names, gradients, strict=True)}
 
     def infer() -> dict[str, Tensor]:
-        with torch.no_grad():
+        with torch.no_grad(), float32_in_full():
             outputs, state = runner.forward()
         return {"outputs": outputs, "hidden after": state.hidden, "memory after": state.memory}
 

@@ -1,6 +1,7 @@
 """LSTM stacks that compute the same thing in different ways: `lstmp` by each of its paths, torch.nn.LSTM, and a plain loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -202,6 +203,19 @@ def _prepare_torch_lstm(problem: Problem, precision: str) -> Runner:
         return torch.stack(tops)[:, None], LstmState(*map(torch.stack, zip(*states, strict=True)))
 
     return Runner(forward, leaves, problem.gradient[:, -1:])
+
+
+@contextmanager
+def float32_in_full() -> Iterator[None]:
+    """cuDNN's LSTM multiplies float32 in TF32 unless it is told not to, for either pass."""
+    library = torch.backends.cudnn
+    where, name, exact = (library.rnn, "fp32_precision", "ieee") if hasattr(library, "rnn") else (library, "allow_tf32", False)  # fmt: skip
+    before = getattr(where, name)
+    setattr(where, name, exact)
+    try:
+        yield
+    finally:
+        setattr(where, name, before)
 
 
 LOOP = Stack("eager loop", _prepare_loop)

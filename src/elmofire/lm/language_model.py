@@ -1,5 +1,6 @@
 """`LanguageModel`: how likely a text is, and what could stand in a word's place."""
 
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -104,7 +105,11 @@ class LanguageModel:
             tokens = list(next(iter(self.embedder.token_lists([sentence]))))
         if position is None:
             raise InputError("a list of tokens needs position=, the place of the one to replace, from 0")
-        if isinstance(position, (bool, float)) or position not in range(len(tokens)):
+        try:
+            place = -1 if isinstance(position, bool) else operator.index(position)
+        except TypeError:
+            place = -1
+        if place not in range(len(tokens)):
             raise InputError(
                 f"position is {position!r}, but should be one of the sentence's {len(tokens)} tokens, from 0"
             )
@@ -115,7 +120,7 @@ class LanguageModel:
                 raise InputError(
                     f"direction is {direction!r}, but should be one of {', '.join([*self.config.directions, *([BOTH] if len(self.config.directions) > 1 else [])])}"
                 )
-        found = [self._scorer.expected(tokens, position, one) for one in wanted]
+        found = [self._scorer.expected(tokens, place, one) for one in wanted]
         return self._fillers.best(self._fillers.combined(*found) if direction == BOTH else found[0], top)
 
     def tokenize(self, text: str) -> list[Token]:

@@ -17,14 +17,18 @@ class Affine(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.empty(shape[0]))
+        self.in_stages = False
+        """Whether the bias sums up its gradient by `sum_of_rows`, for training on a GPU: transforms of torch.func do not know how."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.in_stages:
+            return torch.nn.functional.linear(x, self.weight.flatten(1), self.bias)
         answers = torch.nn.functional.linear(x, self.weight.flatten(1), self.bias.detach())
         return _GradientOfBias.apply(answers, self.bias)  # pyright: ignore[reportReturnType]
 
 
 class _GradientOfBias(torch.autograd.Function):
-    """What was added to all rows of `answers` has the sum of their gradients, in the bias's own type."""
+    """What was added to all rows of `answers` (n, m) has the sum of their gradients, in the bias's own type."""
 
     @staticmethod
     def forward(ctx: Any, answers: Tensor, bias: Tensor) -> Tensor:
@@ -33,7 +37,7 @@ class _GradientOfBias(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return grad, sum_of_rows(grad.flatten(0, -2), ctx.dtype)
+        return grad, sum_of_rows(grad, ctx.dtype)
 
 
 class Highway(nn.Module):

@@ -115,9 +115,8 @@ def _weight_gradients(
     """All steps of a cell in one product, the directions of a layer side by side."""
     if not layers:  # packed once and for all: they do not change
         return []
-    d_bias = b.bias_sums.sum(dim=0).sum(
-        dim=1
-    )  # few blocks would meet in one sum over both, after memory was cleared for them
+    # In two stages, as kernels/sums.py says why.
+    d_bias = b.bias_sums.sum(dim=0).sum(dim=1)
     gradients = []
     for layer in range(s.L):
         here, steps = _cells(s, layer), slice(layer, layer + s.T)

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from elmofire.kernels import LstmState, lstmp
 from elmofire.kernels.sampled_softmax import sampled_softmax_loss
 from elmofire.model.bilm import BiLM
+from elmofire.model.encoder import Affine
 from elmofire.train.settings import DropoutSettings, LossSettings
 from elmofire.train.step.full_softmax import full_softmax_loss
 
@@ -43,6 +44,9 @@ class BatchLoss(nn.Module):
         """Whether gradients of the head's rows are added to its gradient on the spot, which other ranks would not hear of."""
         self.factor = loss.factor
         self.dropout = dropout
+        for module in bilm.encoder.modules():
+            if isinstance(module, Affine):
+                module.in_stages = True
         self.register_buffer("spellings", spellings, persistent=False)
         self.register_buffer("log_missed", _log_missed(len(bilm.head.weight)), persistent=False)
 

@@ -58,7 +58,7 @@ class Staging:
         self._make(0)
 
     def reserve(self, numbers: int) -> None:
-        """Room for batches of this size; once graphs read the place it cannot grow."""
+        """Room for batches of this size; graphs that read the old place have to go first."""
         if numbers > len(self._place):
             torch.cuda.synchronize(self._device)  # what is on its way lies in the buffers that go
             self._make(numbers)

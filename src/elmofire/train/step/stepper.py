@@ -25,6 +25,7 @@ class Stepper:
 
     `state_rows` are those of an update whose state may be carried on. `most_words` says how many distinct words batches of a kind have
     at most, as far as is known: one with more does not fit the graph of its kind, and runs through it twice, half of it each time.
+    Between updates all gradients are zero. After an exception in an update a stepper is of no more use.
     """
 
     def __init__(
