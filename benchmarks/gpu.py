@@ -2,7 +2,8 @@
 
 Run: python benchmarks/gpu.py [--corpus CORPUS] [STEP...]; steps are named below, and without a name all of them run. Each is a process of
 its own with a limit of time, and one that fails ends no other. It needs torch, triton, numpy, safetensors, click, filelock and h5py, the
-tests pytest with xdist and timeout, and hypothesis. Logs of the tests are kept beside the figures, in benchmarks/results.
+tests pytest with xdist and timeout, and hypothesis. Published vectors are tested where ELMOFIRE_SHARED names the folder that has them in
+`fixtures`. Logs of the tests are kept beside the figures, in benchmarks/results.
 """
 
 import argparse
@@ -32,7 +33,7 @@ class Step(NamedTuple):
 
 
 def tests(*chosen: str) -> list[str]:
-    return ["-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), *chosen]
+    return ["-m", "pytest", "-q", "-p", "no:benchmark", "-n", str(os.cpu_count() or 1), *chosen]
 
 
 def steps(corpus: str | None) -> dict[str, Step]:
