@@ -75,7 +75,7 @@ def run(name: str, step: Step) -> str:
 
         card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
         head = f"# {name} on {card}, torch {torch.__version__}, triton {triton.__version__}, commit {commit()}.\n"
-        (RESULTS / step.log).write_text(head + said, encoding="utf-8")
+        (RESULTS / step.log).write_text(head + said.replace(f"{HERE.parents[1]}/", "../"), encoding="utf-8")
     print(said, flush=True)
     return f"{ended}, {time.monotonic() - began:.0f} s"
 
