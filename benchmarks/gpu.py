@@ -33,6 +33,7 @@ class Step(NamedTuple):
 
 
 def tests(*chosen: str) -> list[str]:
+    # pytest-benchmark, where it is installed, warns beside xdist, and warnings are errors here.
     return ["-m", "pytest", "-q", "-p", "no:benchmark", "-n", str(os.cpu_count() or 1), *chosen]
 
 

@@ -158,8 +158,8 @@ def _traced(session: Session, feed: Feed, updates: int = 30) -> dict:
         end = max(end, last)
 
     def each(microseconds: dict[str, float]) -> dict[str, float]:
-        most = sorted(microseconds.items(), key=lambda item: -item[1])[:40]
-        return {name: round(time / updates / 1e3, 4) for name, time in most if time >= updates / 10}
+        longest = sorted(microseconds.items(), key=lambda item: -item[1])
+        return {name: round(time / updates / 1e3, 4) for name, time in longest if time >= updates / 10}
 
     return {
         "milliseconds": round((end - start) / updates / 1e3, 3),
